@@ -11,7 +11,9 @@
 
 pub(crate) mod client;
 pub(crate) mod events;
+mod gate;
 pub(crate) mod links;
+pub(crate) mod reach;
 pub(crate) mod stage;
 mod web;
 

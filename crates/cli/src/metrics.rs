@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use whimbrel_names::ServiceStats;
 use whimbrel_relay::RelayStats;
+use whimbrel_transport::HandshakeStats;
 
 use crate::failure::Failure;
 use crate::web::{self, Answer, Answering};
@@ -106,6 +107,19 @@ fn text(figures: &[Figure]) -> String {
     text
 }
 
+/// A time that only grows.
+fn seconds(name: &str, help: &str, time: Duration) -> String {
+    format!("# HELP {name} {help}\n# TYPE {name} counter\n{name} {}\n", time.as_secs_f64())
+}
+
+/// The figures of an endpoint, whatever it serves.
+pub(crate) fn of_endpoint(stats: &HandshakeStats) -> String {
+    text(&[
+        Figure(true, "whimbrel_handshakes_total", "Handshakes of peers that came.", stats.done),
+        Figure(true, "whimbrel_handshakes_failed_total", "Handshakes that failed.", stats.failed),
+    ])
+}
+
 /// The figures of a name service.
 pub(crate) fn of_names(stats: &ServiceStats) -> String {
     text(&[
@@ -124,16 +138,27 @@ pub(crate) fn of_names(stats: &ServiceStats) -> String {
 
 /// The figures of a relay.
 pub(crate) fn of_relay(stats: &RelayStats) -> String {
+    let waited = "Seconds that clients waited until they were spliced, together.";
+    let lasted = "Seconds that ended splices lasted, together.";
+    counts_of_relay(stats)
+        + &seconds("whimbrel_relay_wait_seconds_total", waited, stats.wait_time)
+        + &seconds("whimbrel_relay_splice_seconds_total", lasted, stats.splice_time)
+}
+
+fn counts_of_relay(stats: &RelayStats) -> String {
+    let ended = stats.spliced.saturating_sub(stats.splices);
     text(&[
+        Figure(true, "whimbrel_relay_servers_total", "Connections of servers accepted.", stats.servers),
         Figure(false, "whimbrel_relay_reservations", "Reservations now.", stats.reservations),
         Figure(false, "whimbrel_relay_spares", "Spares that wait for clients.", stats.spares),
         Figure(false, "whimbrel_relay_waiting", "Clients that wait for spares.", stats.waiting),
         Figure(false, "whimbrel_relay_splices", "Spliced connections now.", stats.splices),
         Figure(true, "whimbrel_relay_splices_total", "Connections spliced.", stats.spliced),
+        Figure(true, "whimbrel_relay_splices_ended_total", "Spliced connections that have ended.", ended),
         Figure(false, "whimbrel_relay_flows", "Places that clients send QUIC from now.", stats.flows),
         Figure(true, "whimbrel_relay_flows_total", "Places that clients sent QUIC from.", stats.flowed),
         Figure(true, "whimbrel_relay_dropped_total", "Datagrams not forwarded.", stats.dropped),
-        Figure(true, "whimbrel_relay_bytes_total", "Bytes of ended splices, and of QUIC.", stats.bytes),
+        Figure(true, "whimbrel_relay_bytes_total", "Bytes passed on, both ways.", stats.bytes),
         Figure(true, "whimbrel_relay_clients_refused_total", "Clients turned away.", stats.clients_refused),
         Figure(true, "whimbrel_relay_spares_refused_total", "Spares turned away.", stats.spares_refused),
         Figure(
@@ -174,6 +199,7 @@ mod tests {
             answer.contains("# TYPE whimbrel_relay_splices gauge\nwhimbrel_relay_splices 0\n"),
             "{answer}"
         );
+        assert!(answer.contains("\nwhimbrel_relay_splice_seconds_total 0\n"), "{answer}");
         assert!(ask("/").await.starts_with("HTTP/1.1 404"));
     }
 
@@ -192,7 +218,7 @@ mod tests {
         let shown =
             named(&asked.map(|target| target["expr"].as_str().unwrap()).collect::<Vec<_>>().join(" "));
         let there = of_names(&ServiceStats::default()) + &of_relay(&RelayStats::default());
-        let there = named(&there);
+        let there = named(&(there + &of_endpoint(&HandshakeStats::default())));
         assert!(there.len() > 20, "{there:?}");
         assert_eq!(shown, there);
     }

@@ -6,21 +6,27 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use whimbrel_base::{AddressScope, EndpointAddr, Name, RelayPlace};
+use whimbrel_base::{AddressScope, EndpointAddr, Name};
 use whimbrel_names::{Registry, Rule, ServiceAddress};
-use whimbrel_relay::{Directory, Keeper, Limits, Membership, Prepared, Relay, Roster, pool};
-use whimbrel_transport::{Allow, BoxFuture, ListenOptions};
+use whimbrel_relay::{Directory, Keeper, Limits, Prepared, Relay, pool};
+use whimbrel_transport::{Allow, BoxFuture, Config};
 
 use crate::failure::Failure;
 use crate::network::Network;
-use crate::options::Globals;
+use crate::options::size;
 use crate::roster::NamedRelays;
-use crate::{naming, output, routers};
+use crate::{output, routers};
+
+pub(crate) use self::group::{GroupFlags, Grouped};
+
+mod group;
 
 /// How long a relay that stops waits for its servers.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
+/// The least bytes in a second that a relay gives an endpoint.
+const LEAST_SHARE: u64 = 16 << 10;
 /// How long a command waits for its first reservation before it says that there is none.
 const FIRST: Duration = Duration::from_secs(5);
 
@@ -53,6 +59,8 @@ enum Elsewhere {
     At(Advertised),
     /// At a port that the router passes on when it is asked to.
     Router,
+    /// Nowhere: of this host's own addresses, only public ones are told.
+    Public,
 }
 
 impl FromStr for Elsewhere {
@@ -61,7 +69,10 @@ impl FromStr for Elsewhere {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "router" => Ok(Self::Router),
-            _ => text.parse().map(Self::At).map_err(|error| format!("{error}; or write `router`")),
+            "public" => Ok(Self::Public),
+            _ => {
+                text.parse().map(Self::At).map_err(|error| format!("{error}; or write `router` or `public`"))
+            }
         }
     }
 }
@@ -99,7 +110,7 @@ pub(crate) struct ReachFlags {
     /// Use so many relays of a group at once, up to 4
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     relays: u8,
-    /// Where else it is reached, or `router`: ask it to pass the port on
+    /// Where else; `router`: a port of it; `public`: no private addresses
     #[arg(long, value_name = "ADDR[:PORT]")]
     advertise: Vec<Elsewhere>,
 }
@@ -108,9 +119,14 @@ impl ReachFlags {
     pub(crate) fn advertised(&self) -> Vec<SocketAddr> {
         let by_hand = |elsewhere: &Elsewhere| match elsewhere {
             Elsewhere::At(advertised) => Some(advertised.0),
-            Elsewhere::Router => None,
+            Elsewhere::Router | Elsewhere::Public => None,
         };
         self.advertise.iter().filter_map(by_hand).collect()
+    }
+
+    /// The config of an endpoint that tells others where it is as these flags say.
+    pub(crate) fn apply(&self, config: Config) -> Config {
+        Config { private_addresses: !self.advertise.contains(&Elsewhere::Public), ..config }
     }
 
     /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
@@ -155,7 +171,7 @@ impl ReachFlags {
     fn is_reachable(&self, network: &Network) -> bool {
         let is_global = |address: &SocketAddr| AddressScope::of(address.ip()) == AddressScope::Global;
         // With addresses by hand, somebody knows what is meant.
-        !self.advertise.is_empty()
+        self.advertise.iter().any(|elsewhere| *elsewhere != Elsewhere::Public)
             || network.manual.is_some()
             || network.endpoint.addr().addrs.iter().any(is_global)
     }
@@ -188,6 +204,15 @@ pub(crate) struct RelayFlags {
     /// New clients from one address in a second
     #[arg(long, value_name = "N", default_value_t = 20)]
     clients_per_address: u32,
+    /// Bytes in a second for one endpoint, as 10M [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = share)]
+    bytes_per_second: Option<u64>,
+}
+
+/// What a relay may pass on for one endpoint in a second.
+fn share(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < LEAST_SHARE { Err("give each endpoint 16K at least".to_owned()) } else { Ok(bytes) }
 }
 
 impl RelayFlags {
@@ -211,6 +236,7 @@ impl RelayFlags {
         limits.flows = self.relayed_connections;
         limits.clients_per_second = self.clients_per_second.max(1).into();
         limits.clients_per_address = self.clients_per_address.max(1).into();
+        limits.bytes_per_second = self.bytes_per_second.map(|bytes| bytes as f64);
         let endpoint = network.endpoint.transport().clone();
         let port = endpoint.port();
         let own_port = |address: SocketAddr| match address.port() {
@@ -219,109 +245,6 @@ impl RelayFlags {
         };
         let addresses = self.advertised().into_iter().map(own_port).collect();
         Ok(Relay::prepare(endpoint, allow, limits, addresses, left)?)
-    }
-}
-
-/// The group that a relay belongs to.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct GroupFlags {
-    /// Serve in this group of relays, as relays.ada@example.org; its owner has to take the name in
-    #[arg(long, value_name = "NAME", requires_all = ["own", "place"])]
-    group: Option<Name>,
-    /// This relay's own name
-    #[arg(long = "as", id = "own", value_name = "NAME", requires = "group")]
-    own: Option<Name>,
-    /// Where it stands, as fra1: servers take relays of several places, because those of one fail together
-    #[arg(long, value_name = "PLACE", requires = "group")]
-    place: Option<RelayPlace>,
-}
-
-/// A relay in its group.
-pub(crate) struct Grouped {
-    pub(crate) group: Name,
-    pub(crate) own: Name,
-    roster: Arc<NamedRelays>,
-    place: RelayPlace,
-}
-
-impl GroupFlags {
-    /// Whether the relay is to belong to one: then it needs a name service.
-    pub(crate) fn is_given(&self) -> bool {
-        self.group.is_some()
-    }
-
-    /// The relay's own name.
-    pub(crate) fn own(&self) -> Option<&Name> {
-        self.own.as_ref()
-    }
-
-    /// The group's name.
-    pub(crate) fn name(&self) -> Option<&Name> {
-        self.group.as_ref()
-    }
-
-    /// The group, if there is one.
-    ///
-    /// # Errors
-    /// If its owner has not taken this relay in.
-    pub(crate) async fn find(&self, network: &Network) -> Result<Option<Grouped>> {
-        let (Some(group), Some(own), Some(place)) = (&self.group, &self.own, &self.place) else {
-            return Ok(None);
-        };
-        let (roster, problem) = NamedRelays::follow(network, group).await?;
-        if let Some(problem) = problem {
-            return Err(problem).with_context(|| format!("cannot look up the group {group}"));
-        }
-        let grouped = Grouped {
-            group: group.clone(),
-            own: own.clone(),
-            roster: Arc::new(roster),
-            place: place.clone(),
-        };
-        if !grouped.is_member() {
-            let why = format!(
-                "{own} is no member of {group}; have its owner run `whimbrel names group add {group} {own} --readers any`"
-            );
-            return Err(Failure::new(Failure::REFUSED, why).into());
-        }
-        Ok(Some(grouped))
-    }
-}
-
-impl Grouped {
-    fn is_member(&self) -> bool {
-        self.roster.members().current().is_some_and(|members| members.contains(&self.own))
-    }
-
-    /// Registers the relay, and has it watch the others and be watched.
-    pub(crate) async fn join(
-        &self,
-        globals: &Globals,
-        network: &Network,
-        relay: &Relay,
-    ) -> Result<Membership> {
-        let delegation = naming::permission(network, &self.own, globals.quiet).await?;
-        let mut membership =
-            Membership::new(relay, self.place.clone(), self.own.clone(), self.roster.clone());
-        let options = ListenOptions::named(&self.own).delegation(delegation).on_renewal(naming::keep);
-        let listener = network.endpoint.listen(options.allow(membership.allow())).await?;
-        membership.start(relay, listener);
-        Ok(membership)
-    }
-
-    /// Says so each time that the group's owner takes this relay out, or in again. Never returns.
-    pub(crate) async fn follow(&self, quiet: bool) {
-        let (mut members, mut was) = (self.roster.members(), true);
-        while members.changed().await.is_some() {
-            let is = self.is_member();
-            if is != was {
-                let how =
-                    if is { "belongs to it again" } else { "was taken out of it; servers find it no more" };
-                output::note(quiet, format!("the group {} has changed: {} {how}", self.group, self.own));
-            }
-            was = is;
-        }
-        std::future::pending().await
     }
 }
 
@@ -380,6 +303,27 @@ mod tests {
         for wrong in ["", "home.example.org", "0.0.0.0", "203.0.113.5:0", "224.0.0.1:1", "203.0.113.5:99999"]
         {
             assert!(port(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_advertised_is_an_address_or_one_of_two_words() {
+        let parse = |text: &str| text.parse::<Elsewhere>();
+        assert_eq!(parse("router"), Ok(Elsewhere::Router));
+        assert_eq!(parse("public"), Ok(Elsewhere::Public));
+        assert!(matches!(parse("203.0.113.5:443"), Ok(Elsewhere::At(_))));
+        assert!(parse("private").unwrap_err().contains("`public`"));
+        let flags = |advertise| ReachFlags { relay: Vec::new(), relays: 2, advertise };
+        let tells = |advertise| flags(advertise).apply(Config::default()).private_addresses;
+        assert!(tells(Vec::new()) && tells(vec![Elsewhere::Router]));
+        assert!(!tells(vec![Elsewhere::Router, Elsewhere::Public]));
+    }
+
+    #[test]
+    fn the_share_of_an_endpoint_is_a_size_that_carries_something() {
+        assert_eq!((share("16K"), share("10M")), (Ok(16 << 10), Ok(10 << 20)));
+        for wrong in ["0", "1000", "fast", ""] {
+            assert!(share(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -40,6 +40,12 @@ fn the_demo_recovers_from_every_event() {
     let links = &report["links"];
     assert_eq!(links["equal"], true);
     assert!(links["pause_ms"].as_f64().unwrap() < 2000.0, "{links}");
+    let reach = &report["reach"];
+    assert_eq!(reach["equal"], true);
+    for carried in ["relayed_bytes", "direct_bytes", "back_bytes"] {
+        assert!(reach[carried].as_u64().unwrap() >= 1 << 20, "{carried}: {reach}");
+    }
+    assert!(reach["direct_ms"].as_f64().unwrap() > 0.0 && reach["pause_ms"].is_f64(), "{reach}");
     assert_eq!(fs::read_dir(world.path("tmp")).unwrap().count(), 0, "temporary files are left");
 }
 

@@ -585,7 +585,7 @@ fn rest(play: &mut Play) {
         "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID --names \"$NAMES\" --relay \"$NAMES\"",
         "whimbrel serve --listen 0.0.0.0:443 --allow @example.org",
     ] {
-        play.elsewhere(example, "tests/lab_reach.rs");
+        play.elsewhere(example, "tests/lab_reach_ssh.rs");
     }
     play.elsewhere("whimbrel doctor --relay pool.ada@example.org", "tests/doctor.rs");
     for example in [

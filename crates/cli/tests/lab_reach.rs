@@ -9,9 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, require};
+use whimbrel_lab::{Host, HostChild, Lab, Link, require};
 
-use homes::{Home, Internet, figures, serve, started, whimbrel};
+use homes::{Home, Internet, figures, json_of, serve, started, whimbrel};
 
 const NAME: &str = "ssh.home.ada@example.org";
 const SIZE: usize = 12 << 20;
@@ -121,25 +121,6 @@ fn a_router_that_is_asked_passes_the_port_of_expose_on() {
     exposed.wait().unwrap();
 }
 
-/// A relay of the group, on a host of its own. It has registered its user by itself.
-fn relay_in_group(internet: &Internet, number: u8) -> (Host, Link) {
-    let Internet { lab, router: internet, .. } = internet;
-    let host = lab.host(&format!("relay{number}")).unwrap();
-    let spec = LinkSpec::default().delay(Duration::from_millis(3));
-    let spec = spec.interface_names("eth0", &format!("rel{number}"));
-    let link = lab.link(&host, internet, spec).unwrap();
-    link.end(internet).add_address(&format!("198.51.{number}.1/24")).unwrap();
-    link.end(&host).add_address(&format!("198.51.{number}.5/24")).unwrap();
-    link.end(&host).add_default_route(&format!("198.51.{number}.1"), 1).unwrap();
-    (host, link)
-}
-
-fn json_of(command: HostCommand) -> serde_json::Value {
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
-}
-
 /// Three relays, of which the server uses two; the one that carries a download is killed.
 #[test]
 fn a_relay_of_a_group_that_is_killed_is_replaced_and_a_download_goes_on() {
@@ -167,7 +148,9 @@ fn a_relay_of_a_group_that_is_killed_is_replaced_and_a_download_goes_on() {
         let serve = ["relay", "serve", "--allow", "any", "--names", &service, "--json"];
         on(host, user, &serve).args(["--group", GROUP, "--as", name, "--place", place])
     };
-    let hosts: Vec<(Host, Link)> = (1..=3).map(|number| relay_in_group(&internet, number)).collect();
+    // They have registered their users by themselves.
+    let hosts: Vec<(Host, Link)> =
+        (1..=3).map(|number| internet.server(&format!("relay{number}"), number)).collect();
     // One that its owner did not take in.
     let refused = join(&hosts[0].0, "stranger", "r.stranger@example.org", "p9").output().unwrap();
     let told = String::from_utf8_lossy(&refused.stderr);

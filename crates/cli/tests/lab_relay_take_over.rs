@@ -1,5 +1,5 @@
 //! A relay is replaced while two machines behind gateways of their own download through it: by a newer program at
-//! another place, and as a service manager does it.
+//! another place, and as a service manager does it. Or it is stopped, and they go on through another one.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/homes.rs"]
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
 use whimbrel_lab::{Host, HostChild, require};
 
-use homes::{Internet, PROGRAM, figures, program, serve, started, whimbrel};
+use homes::{Internet, PROGRAM, VPS, figures, json_of, program, serve, started, whimbrel};
 
 const NAME: &str = "web.home.ada@example.org";
 const SIZE: usize = 64 << 20;
@@ -186,4 +186,92 @@ fn a_relay_beside_a_name_service_is_replaced_with_it_under_a_download_over_quic(
     }
     let serving = ["serve", "--listen", "0.0.0.0:443", "--allow", "any", "--relay-allow", "any"];
     replaced_under_a_download(&[&serving[..], &METRICS].concat(), "quic");
+}
+
+/// Two relays, of which the one that carries is asked to end.
+fn stopped_under_a_download(serving: &[&str], carrier: &str) {
+    let internet = Internet::new();
+    let (home, laptop) = (internet.home("home", 1), internet.home("laptop", 2));
+    let (other, _link) = internet.server("other", 1);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let start = |host: &Host, user: &str, at: &str| {
+        let (child, said) = started(whimbrel(host, folder, user).args(serving));
+        (child, said["ticket"].as_str().unwrap().to_owned(), format!("{at}:443"))
+    };
+    let (first, one, at_first) = start(&internet.vps, "vps", VPS);
+    let (second, two, at_second) = start(&other, "other", "198.51.1.5");
+    let sent: Vec<u8> = (0..SIZE).map(|n| (n.wrapping_mul(n) >> 3) as u8).collect();
+    let expected = Sha256::digest(&sent).to_vec();
+    serve(home.host.run(|| TcpListener::bind("127.0.0.1:80")).unwrap(), sent);
+    let expose = ["expose", NAME, "--to", "127.0.0.1:80", "--allow", "any", "--json", "--ticket"];
+    let relays = ["--relay", &one, "--relay", &two];
+    let (mut exposed, said) = started(whimbrel(&home.host, folder, "home").args(expose).args(relays));
+    let ticket = said["ticket"].as_str().unwrap();
+    let status = |host: &Host, user: &str| json_of(whimbrel(host, folder, user).args(["status", "--json"]));
+    let held = || status(&home.host, "home")[0]["relays"].as_array().map_or(0, Vec::len);
+    until("two reservations", || held() == 2);
+    let forward = ["forward", ticket, "--listen", "127.0.0.1:8080", "--carrier", carrier, "--json"];
+    let (mut forward, _) = started(whimbrel(&laptop.host, folder, "laptop").args(forward));
+    let download = Download::start(&laptop.host, "127.0.0.1:8080");
+    download.until(SIZE / 8);
+    let carries = |at: &str| {
+        let report = status(&laptop.host, "laptop");
+        let connections = report[0]["connections"].as_array().cloned().unwrap_or_default();
+        let paths = connections.iter().filter_map(|connection| connection["paths"].as_array()).flatten();
+        paths.into_iter().any(|path| path["remote"] == at && path["state"] == "active")
+    };
+    let ((mut stopped, from), (mut stays, to)) = match carries(&at_first) {
+        true => ((first, at_first), (second, at_second)),
+        false => ((second, at_second), (first, at_first)),
+    };
+    let pid = Pid::from_raw(i32::try_from(stopped.child().id()).unwrap()).unwrap();
+    let begun = Instant::now();
+    kill_process(pid, Signal::TERM).unwrap();
+    until("the other relay carries", || carries(&to) && !carries(&from));
+    until("the server has left it", || held() == 1);
+    println!("over {carrier} the other relay carried within {:?}", begun.elapsed());
+    let mut end = None;
+    until("it has ended", || {
+        end = stopped.child().try_wait().unwrap();
+        end.is_some()
+    });
+    assert!(end.is_some_and(|end| end.code().is_some()), "it did not end by itself: {end:?}");
+    let (sum, longest) = download.reading.join().unwrap();
+    assert_eq!(sum, expected, "wrong bytes");
+    println!("over {carrier} the longest pause was {longest:?}");
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    for child in [&mut forward, &mut exposed, &mut stays] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < SOON, "{what}: not after {SOON:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_relay_that_is_asked_to_end_sends_a_download_over_tcp_to_another_one() {
+    if !require!() {
+        return;
+    }
+    stopped_under_a_download(
+        &["relay", "serve", "--listen", "0.0.0.0:443", "--allow", "any", "--json"],
+        "tcp",
+    );
+}
+
+#[test]
+fn a_service_of_names_and_relay_that_is_asked_to_end_sends_a_download_over_quic_to_another_relay() {
+    if !require!() {
+        return;
+    }
+    let serving = ["serve", "--listen", "0.0.0.0:443", "--allow", "any", "--relay-allow", "any"];
+    stopped_under_a_download(&[&serving[..], &["--ephemeral", "--json"]].concat(), "quic");
 }

@@ -144,6 +144,20 @@ fn neither_a_ticket_nor_a_record_has_us_dial_what_listens_on_our_own_host() {
     assert_eq!(traps.each_ref().map(Trap::was_dialled), [false, true, false, true]);
 }
 
+#[test]
+fn a_ticket_tells_private_addresses_unless_its_operator_wants_public_ones_alone() {
+    let world = World::new();
+    let places = |user: &str, more: &[&str]| {
+        let expose = ["expose", "--ticket", "--to", &page("honest"), "--allow", "any", "--json"];
+        let expose = [&expose[..], &["--advertise", "203.0.113.9:4433"], more].concat();
+        let said = world.start(user, &expose).next_json();
+        let ticket: Ticket = said["ticket"].as_str().unwrap().parse().unwrap();
+        ticket.addrs().iter().map(|place| place.ip().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(places("ada", &[]), ["203.0.113.9".to_owned(), world.address("ada")]);
+    assert_eq!(places("bob", &["--advertise", "public"]), ["203.0.113.9"]);
+}
+
 /// Something on this host that is for nobody else.
 struct Trap {
     tcp: TcpListener,

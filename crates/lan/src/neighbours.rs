@@ -115,14 +115,25 @@ impl Shared {
 }
 
 impl Neighbours {
-    /// Begins to listen. `judge` says which records of names may be used; those that are looked for by key need no
-    /// judgement. Must run inside a tokio runtime.
+    /// Begins to listen, but on interfaces whose bytes cost something. `judge` says which records of names may be
+    /// used; those that are looked for by key need no judgement. Must run inside a tokio runtime.
     ///
     /// # Errors
     /// [`LanError`] when the system gives no sockets.
     pub fn start(judge: Judge) -> Result<Self, LanError> {
+        Self::start_but(judge, |interface| InterfaceKind::of(interface).is_metered())
+    }
+
+    /// The same, where `is_left_alone` says on which interfaces nothing is heard or told.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_but(
+        judge: Judge,
+        is_left_alone: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Result<Self, LanError> {
         let daemon = ServiceDaemon::new()?;
-        let costs = IfPredicate::new(|interface| InterfaceKind::of(&interface.name).is_metered());
+        let costs = IfPredicate::new(move |interface| is_left_alone(&interface.name));
         daemon.disable_interface(IfKind::Predicate(costs))?;
         let shared = Arc::new(Shared { table: Mutex::default(), changes: watch::Sender::new(0) });
         let events = daemon.browse(SERVICE)?;

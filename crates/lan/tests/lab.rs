@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_base::{Name, Record, SecretKey, SignedRecord, UnixTime};
@@ -176,4 +176,36 @@ fn a_forged_answer_leads_nowhere() {
         let mut paths = connections.iter().flat_map(|connection| &connection.stats.paths);
         assert!(paths.all(|path| path.state == PathState::Opening), "{connections:?}");
     });
+}
+
+#[test]
+fn on_an_interface_that_is_left_alone_nothing_is_told_and_nothing_is_heard() {
+    if !require!() {
+        return;
+    }
+    let network = Network::new();
+    let server = SecretKey::generate();
+    let here: SocketAddr = "192.168.7.2:4480".parse().unwrap();
+    let found = |tells: bool, hears: bool| {
+        let telling = network.other.block_on(async {
+            let left_alone = move |interface: &str| interface == "eth0" && !tells;
+            let telling = Neighbours::start_but(owned_by(&server), left_alone).unwrap();
+            telling.tell(&record(&server, here)).unwrap();
+            telling
+        });
+        let found = network.one.block_on(async {
+            let left_alone = move |interface: &str| interface == "eth0" && !hears;
+            let hearing = Neighbours::start_but(owned_by(&server), left_alone).unwrap();
+            let (begun, mut found) = (Instant::now(), hearing.claims(&name()).await.len());
+            // A busy machine may need longer.
+            while tells && hears && found == 0 && begun.elapsed() < LIMIT {
+                found = hearing.claims(&name()).await.len();
+            }
+            hearing.close().await;
+            found
+        });
+        network.other.block_on(async { telling.close().await });
+        found
+    };
+    assert_eq!([found(true, true), found(false, true), found(true, false)], [1, 0, 0]);
 }

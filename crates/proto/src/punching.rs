@@ -41,11 +41,13 @@ pub struct Surroundings<'a> {
     pub relays: &'a [IpAddr],
 }
 
-/// The peer's candidates that may be sent to, at most [`MAX_CANDIDATES`], in the peer's
-/// order. Left out are those that nobody can listen at, that are of this host or a link, the relays' own
-/// addresses, and private addresses unless one of ours is in the same subnet (/24, /64), or the sides meet at a
-/// relay that has a private address itself. That the peer names our outside address as its own shows nothing: it
-/// was told that address, and could have packets sent into networks that are ours alone.
+/// The peer's candidates that may be sent to, at most [`MAX_CANDIDATES`], in the peer's order.
+///
+/// Left out are those that nobody can listen at, that are of this host or a link, and the relays' own addresses; public
+/// addresses in the subnet (/24, /64) of a relay, unless one of ours is in it too; and private addresses unless one of
+/// ours is in the same subnet, or the sides meet at a relay that has a private address itself. That the peer names our
+/// outside address as its own shows nothing: it was told that address, and could have packets sent into networks that
+/// are ours alone.
 #[must_use]
 pub fn worth_punching(theirs: &[SocketAddr], around: &Surroundings<'_>) -> Vec<SocketAddr> {
     let is_private = |ip: IpAddr| AddressScope::of(ip) == AddressScope::Private;
@@ -53,10 +55,15 @@ pub fn worth_punching(theirs: &[SocketAddr], around: &Surroundings<'_>) -> Vec<S
         around.own.iter().any(|own| same_subnet(*own, ip))
             || around.relays.iter().any(|relay| is_private(*relay))
     };
+    // What stands beside a relay would be sent to for all who meet there. Private networks of many have one subnet.
+    let is_beside_a_relay = |ip: IpAddr| {
+        let is_in = |all: &[IpAddr]| all.iter().any(|one| same_subnet(*one, ip));
+        is_in(around.relays) && !is_in(around.own)
+    };
     let may = |at: &SocketAddr| {
         let ip = at.ip();
         let in_reach = match AddressScope::of(ip) {
-            AddressScope::Global => true,
+            AddressScope::Global => !is_beside_a_relay(ip),
             AddressScope::Private => shares(ip),
             _ => false,
         };
@@ -170,11 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn a_relays_own_address_is_not_sent_to() {
-        let relays = ips(["203.0.113.5"]);
+    fn a_relays_own_address_and_its_network_are_not_sent_to_from_elsewhere() {
+        let relays = ips(["203.0.113.5", "2001:db8:0:7::5"]);
         let around = Surroundings { relays: &relays, ..Surroundings::default() };
-        let named = ["203.0.113.5:443", "203.0.113.5:53", "203.0.113.6:443"].map(at);
-        assert_eq!(worth_punching(&named, &around), [named[2]]);
+        let named = ["203.0.113.5:443", "203.0.113.5:53", "203.0.113.6:443", "203.0.112.6:443"].map(at);
+        assert_eq!(worth_punching(&named, &around), [named[3]]);
+        let of_v6 = ["[2001:db8:0:7::6]:443", "[2001:db8:0:8::6]:443"].map(at);
+        assert_eq!(worth_punching(&of_v6, &around), [of_v6[1]]);
+        // In its network ourselves, we reach what is there in any case; but not the relay.
+        let own = ips(["203.0.113.9"]);
+        assert_eq!(worth_punching(&named, &Surroundings { own: &own, ..around }), named[2..]);
     }
 
     #[test]

@@ -94,7 +94,11 @@ pub struct Counters {
     pub clients_refused: u64,
     pub spares_refused: u64,
     pub reservations_refused: u64,
+    /// Of splices that have ended.
     pub bytes: u64,
+    pub wait_ms: u64,
+    pub splice_ms: u64,
+    pub servers: u64,
     pub flowed: u64,
     pub flow_bytes: u64,
     pub dropped: u64,

@@ -51,6 +51,7 @@ pub mod wire;
 mod limits;
 mod rates;
 mod token;
+mod traffic;
 mod turns;
 mod watchdog;
 

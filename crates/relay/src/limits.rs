@@ -25,6 +25,9 @@ pub struct Limits {
     pub clients_per_address: f64,
     /// How long a client waits for a spare.
     pub patience: Duration,
+    /// Bytes of one reservation in a second, both ways and over both carriers together; a second's worth at once.
+    /// `None`: as many as the line takes.
+    pub bytes_per_second: Option<f64>,
     /// Places that clients send QUIC from, all together.
     pub flows: usize,
     /// Places that clients of one reservation send QUIC from.
@@ -43,6 +46,7 @@ impl Default for Limits {
             clients_per_second: 100.0,
             clients_per_address: 20.0,
             patience: Duration::from_secs(5),
+            bytes_per_second: None,
             flows: 50_000,
             flows_per_reservation: 4096,
         }

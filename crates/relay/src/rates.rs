@@ -47,6 +47,27 @@ impl<K: Hash + Eq + Copy> Rates<K> {
 
     /// Takes one turn, if `key` has one left.
     pub(crate) fn take(&mut self, key: K, now: Instant) -> bool {
+        let left = self.left(key, now);
+        let has_turn = *left >= 1.0;
+        if has_turn {
+            *left -= 1.0;
+        }
+        has_turn
+    }
+
+    /// Takes so many turns, also such as there are none of yet.
+    pub(crate) fn owe(&mut self, key: K, count: f64, now: Instant) {
+        *self.left(key, now) -= count;
+    }
+
+    /// How long until `key` has a turn.
+    pub(crate) fn wait(&mut self, key: K, now: Instant) -> Duration {
+        let missing = 1.0 - *self.left(key, now);
+        Duration::try_from_secs_f64(missing.max(0.0) / self.rate.per_second).unwrap_or(Duration::MAX)
+    }
+
+    /// What `key` has now.
+    fn left(&mut self, key: K, now: Instant) -> &mut f64 {
         let Rate { per_second, burst } = self.rate;
         if self.left.len() >= MAX_BUCKETS && !self.left.contains_key(&key) {
             let fill =
@@ -59,11 +80,7 @@ impl<K: Hash + Eq + Copy> Rates<K> {
         let (left, since) = self.left.entry(key).or_insert((burst, now));
         *left = (*left + now.duration_since(*since).as_secs_f64() * per_second).min(burst);
         *since = now;
-        let has_turn = *left >= 1.0;
-        if has_turn {
-            *left -= 1.0;
-        }
-        has_turn
+        left
     }
 }
 

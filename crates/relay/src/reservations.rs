@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use whimbrel_base::{EndpointId, RelayToken};
 
@@ -14,8 +14,11 @@ use crate::limits::Limits;
 use crate::spare::{Key, Offer, Used};
 use crate::turns::Turns;
 
+pub use self::stats::RelayStats;
+
 pub(crate) mod handed_over;
 mod room;
+mod stats;
 
 /// Why a client or a spare is turned away, or there is no reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -42,36 +45,6 @@ pub enum Refusal {
     /// No spare came in time.
     #[error("no spare came in time")]
     Late,
-}
-
-/// What a relay has done, and is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RelayStats {
-    /// Reservations now.
-    pub reservations: u64,
-    /// Spares that wait for clients now.
-    pub spares: u64,
-    /// Clients that wait for spares now.
-    pub waiting: u64,
-    /// Spliced connections now.
-    pub splices: u64,
-    /// Spliced connections so far.
-    pub spliced: u64,
-    /// Clients that were turned away.
-    pub clients_refused: u64,
-    /// Spares that were turned away.
-    pub spares_refused: u64,
-    /// Reservations that were refused.
-    pub reservations_refused: u64,
-    /// Bytes passed on, in both directions: of splices that have ended, and of QUIC.
-    pub bytes: u64,
-    /// Places that clients send QUIC from now.
-    pub flows: u64,
-    /// Places that clients sent QUIC from so far.
-    pub flowed: u64,
-    /// Datagrams of QUIC that were not passed on.
-    pub dropped: u64,
 }
 
 /// Which reservation of an owner: a later one for the same token replaces it.
@@ -103,6 +76,13 @@ pub struct Splice {
     pub number: u64,
     origin: u32,
     generation: u64,
+}
+
+impl Splice {
+    /// Whose reservation it is of.
+    pub fn token(&self) -> RelayToken {
+        self.token
+    }
 }
 
 /// What comes of a client.
@@ -362,6 +342,21 @@ impl<S, C> Reservations<S, C> {
     /// How many clients of a reservation wait for spares.
     pub fn waiting(&self, token: RelayToken) -> usize {
         self.by_token.get(&token).map_or(0, |reservation| reservation.clients.len())
+    }
+
+    /// A splice begins, whose client came so long ago.
+    pub fn began(&mut self, waited: Duration) {
+        self.stats.wait_time += waited;
+    }
+
+    /// A splice is over that lasted so long.
+    pub fn lasted(&mut self, time: Duration) {
+        self.stats.splice_time += time;
+    }
+
+    /// A server has connected.
+    pub fn connected(&mut self) {
+        self.stats.servers += 1;
     }
 
     /// A splice has ended, after so many bytes.

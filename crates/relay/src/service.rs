@@ -15,30 +15,31 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use whimbrel_base::{Name, NameError, RelayToken};
-use whimbrel_transport::{Allow, Config, Endpoint, Front, Fronted, ListenError, Look};
+use whimbrel_transport::{Allow, Config, Endpoint, Fronted, ListenError};
 
 use self::control::Session;
 use self::ferry::Ferry;
 pub use self::going_on::{Listening, Prepared};
 pub use self::leaving::Left;
 use self::leaving::{Ends, Halt, Halted, Leftovers};
+use self::spliced::Spliced;
 use crate::estate;
-use crate::hello::{self, Hello};
 use crate::limits::Limits;
 use crate::reservations::{Arrived, Match, Refusal, RelayStats, Reservations, Splice};
-use crate::spare::{OFFER, OFFERS, encode_start};
-use crate::splice::{Direction, Underway, splice, tune};
+use crate::spare::encode_start;
+use crate::splice::{Direction, Underway};
+use crate::traffic::Traffic;
 use crate::wire::Message;
 
 mod control;
+mod door;
 mod ferry;
 mod going_on;
 mod leaving;
+mod spliced;
 
 /// The name that a relay's control connections ask for: it may serve others on the same endpoint.
 const CONTROL_NAME: &str = "relay@whimbrel.invalid";
-/// A spare takes a ClientHello within this.
-const FIRST_WORDS: Duration = Duration::from_secs(10);
 /// Orders to a server that wait to be read. They say the newest state, so what finds no room may be left out.
 const ORDERS: usize = 16;
 
@@ -82,6 +83,8 @@ struct Shared {
     leftovers: Mutex<Leftovers>,
     /// Another relay is to go on with the sessions.
     halting: watch::Sender<bool>,
+    /// What passes over TCP.
+    traffic: Traffic,
     /// What forwards QUIC.
     ferry: Arc<Ferry>,
     /// Where clients dial this relay, if it was said.
@@ -198,57 +201,14 @@ impl fmt::Debug for Relay {
     }
 }
 
-/// What sees each TCP connection first.
-struct Door(Arc<Shared>);
-
-/// What a connection is, by its first bytes.
-enum Kind {
-    Partial,
-    Spare,
-    Client(RelayToken),
-    Other,
-}
-
-fn kind(first: &[u8]) -> Kind {
-    if first.starts_with(OFFERS) || OFFERS.starts_with(first) {
-        return if first.len() < OFFER { Kind::Partial } else { Kind::Spare };
-    }
-    match hello::read(first) {
-        Hello::Partial => Kind::Partial,
-        Hello::Named(name) => name.parse().map_or(Kind::Other, Kind::Client),
-        Hello::Other => Kind::Other,
-    }
-}
-
-impl Front for Door {
-    fn look(&self, first: &[u8]) -> Look {
-        match kind(first) {
-            Kind::Partial => Look::More,
-            Kind::Spare | Kind::Client(_) => Look::Take,
-            Kind::Other => Look::Pass,
-        }
-    }
-
-    fn take(&self, fronted: Fronted) {
-        let shared = self.0.clone();
-        if tune(&fronted.socket).is_err() {
-            return;
-        }
-        match kind(&fronted.first) {
-            Kind::Spare => drop(tokio::spawn(FutureExt::boxed(shared.offered(fronted)))),
-            Kind::Client(token) => shared.client(token, fronted),
-            Kind::Partial | Kind::Other => {}
-        }
-    }
-
-    fn leave(&self, fronted: Fronted) {
-        lock(&self.0.leftovers).strangers.push(fronted);
-    }
-}
-
 impl Shared {
     fn stats(&self) -> RelayStats {
-        let of_tcp = lock(&self.table).stats();
+        let of_tcp = {
+            let table = lock(&self.table);
+            // Under the lock, so that what ends meanwhile is counted once.
+            let (stats, running) = (table.stats(), self.traffic.running());
+            RelayStats { bytes: stats.bytes + running, ..stats }
+        };
         self.ferry.stats(of_tcp)
     }
 
@@ -356,13 +316,17 @@ impl Shared {
 
     /// Tells the server on a spare that a client is there, and splices.
     async fn begin(&self, spare: TcpStream, client: Client, at: Splice) {
-        let Client { socket, remote, first, .. } = client;
-        let Some(key) = lock(&self.table).key(&at) else {
-            return lock(&self.table).ended(&at, 0);
+        let Client { socket, remote, first, since } = client;
+        let key = {
+            let mut table = lock(&self.table);
+            let Some(key) = table.key(&at) else { return table.ended(&at, 0) };
+            table.began(since.elapsed());
+            key
         };
         let words = [encode_start(&key, at.number, remote), first].concat();
         let underway = Underway { there: Direction::going_on(words, false), ..Underway::default() };
-        let spliced = Spliced { at, client: socket, spare, underway, bytes: AtomicU64::new(0) };
+        let (bytes, since) = (AtomicU64::new(0), Instant::now());
+        let spliced = Spliced { at, client: socket, spare, underway, bytes, since };
         self.splice(Box::new(spliced), true).await;
     }
 
@@ -370,7 +334,7 @@ impl Shared {
     async fn splice(&self, mut spliced: Box<Spliced>, is_new: bool) {
         let ended = lock(&self.ends).begin(spliced.at);
         let halt = tokio::select! {
-            result = spliced.pass_on(is_new) => {
+            result = spliced.pass_on(is_new, &self.traffic) => {
                 tracing::debug!(at = ?spliced.at, ?result, "splice over");
                 None
             }
@@ -381,7 +345,11 @@ impl Shared {
             Some(Halt(gather)) => drop(gather.send(Halted(*spliced))),
             None => {
                 lock(&self.ends).forget(&spliced.at);
-                lock(&self.table).ended(&spliced.at, spliced.bytes.into_inner());
+                let (bytes, lasted) = (spliced.bytes.into_inner(), spliced.since.elapsed());
+                let mut table = lock(&self.table);
+                self.traffic.end(bytes);
+                table.lasted(lasted);
+                table.ended(&spliced.at, bytes);
             }
         }
     }
@@ -392,26 +360,6 @@ impl Shared {
         for splice in splices {
             ends.forget(&splice);
         }
-    }
-}
-
-/// Two sockets that are one connection.
-struct Spliced {
-    at: Splice,
-    client: TcpStream,
-    spare: TcpStream,
-    underway: Underway,
-    bytes: AtomicU64,
-}
-
-impl Spliced {
-    /// Cancel-safe.
-    async fn pass_on(&mut self, is_new: bool) -> std::io::Result<()> {
-        let Self { client, spare, underway, bytes, .. } = self;
-        if is_new {
-            tokio::time::timeout(FIRST_WORDS, underway.there.flush(spare)).await??;
-        }
-        splice(client, spare, underway, bytes).await
     }
 }
 

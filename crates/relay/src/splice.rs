@@ -5,7 +5,6 @@ use std::future::{Future as _, poll_fn};
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,9 +12,11 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+pub use self::meter::Meter;
 #[cfg(target_os = "linux")]
 use self::pipe::Pipe;
 
+mod meter;
 #[cfg(target_os = "linux")]
 mod pipe;
 
@@ -113,7 +114,7 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &TcpStream,
         to: &TcpStream,
-        bytes: &AtomicU64,
+        meter: &mut Meter<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_flush(cx, to))?;
@@ -121,6 +122,7 @@ impl Direction {
                 return Poll::Ready(Ok(()));
             }
             ready!(from.poll_read_ready(cx))?;
+            ready!(meter.poll_turn(cx));
             match self.way.pass_on(from, to) {
                 Ok((0, _)) => {
                     SockRef::from(to).shutdown(Shutdown::Write)?;
@@ -128,7 +130,7 @@ impl Direction {
                 }
                 Ok((count, rest)) => {
                     self.rest = rest;
-                    bytes.fetch_add(count as u64, Ordering::Relaxed);
+                    meter.passed(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
@@ -137,7 +139,7 @@ impl Direction {
     }
 }
 
-/// Passes bytes on in both directions; an end of one direction is passed on as such. `bytes` counts. Cancel-safe: what
+/// Passes bytes on in both directions; an end of one direction is passed on as such. `meter` counts. Cancel-safe: what
 /// is under way is in `underway`.
 ///
 /// # Errors
@@ -146,7 +148,7 @@ pub async fn splice(
     one: &TcpStream,
     other: &TcpStream,
     underway: &mut Underway,
-    bytes: &AtomicU64,
+    meter: &mut Meter<'_>,
 ) -> io::Result<()> {
     let Underway { there, back } = underway;
     let (mut idle, mut back_first) = (Idle::default(), false);
@@ -155,17 +157,17 @@ pub async fn splice(
         // Each goes first in turn: the runtime lets a task do so much at a time, which one could use up.
         back_first = !back_first;
         let (is_there, is_back) = if back_first {
-            let is_back = back.poll_pass_on(cx, other, one, bytes)?;
-            (there.poll_pass_on(cx, one, other, bytes)?, is_back)
+            let is_back = back.poll_pass_on(cx, other, one, meter)?;
+            (there.poll_pass_on(cx, one, other, meter)?, is_back)
         } else {
-            let is_there = there.poll_pass_on(cx, one, other, bytes)?;
-            (is_there, back.poll_pass_on(cx, other, one, bytes)?)
+            let is_there = there.poll_pass_on(cx, one, other, meter)?;
+            (is_there, back.poll_pass_on(cx, other, one, meter)?)
         };
         match (is_there, is_back) {
             (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
             (Poll::Pending, Poll::Pending) => Poll::Pending,
-            (Poll::Pending, Poll::Ready(())) => idle.poll(cx, there, bytes),
-            (Poll::Ready(()), Poll::Pending) => idle.poll(cx, back, bytes),
+            (Poll::Pending, Poll::Ready(())) => idle.poll(cx, there, meter),
+            (Poll::Ready(()), Poll::Pending) => idle.poll(cx, back, meter),
         }
     })
     .await
@@ -185,14 +187,14 @@ impl Idle {
         &mut self,
         cx: &mut Context<'_>,
         direction: &Direction,
-        bytes: &AtomicU64,
+        meter: &Meter<'_>,
     ) -> Poll<io::Result<()>> {
-        if !direction.rest.is_empty() {
-            // It waits for the one who takes it, whom the kernel watches.
+        if !direction.rest.is_empty() || meter.pauses() {
+            // It waits for the one who takes it, whom the kernel watches, or for its turn.
             self.limit = None;
             return Poll::Pending;
         }
-        let passed = bytes.load(Ordering::Relaxed);
+        let passed = meter.count();
         if passed != self.passed {
             (self.passed, self.limit) = (passed, None);
         }
@@ -325,145 +327,4 @@ fn splice_on(mut pipe: Pipe, from: &TcpStream, to: &TcpStream) -> io::Result<(us
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let dialled = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (dialled, listener.accept().await.unwrap().0)
-    }
-
-    /// A client, a server, and the splice between.
-    async fn spliced() -> (TcpStream, TcpStream, tokio::task::JoinHandle<io::Result<u64>>) {
-        let ((client, one), (server, other)) = (pair().await, pair().await);
-        let task = tokio::spawn(async move {
-            let bytes = AtomicU64::new(0);
-            splice(&one, &other, &mut Underway::default(), &bytes).await.map(|()| bytes.into_inner())
-        });
-        (client, server, task)
-    }
-
-    #[tokio::test]
-    async fn each_direction_ends_by_itself_and_no_byte_is_lost() {
-        const SIZE: usize = 20 << 20;
-        let (mut client, mut server, task) = spliced().await;
-        let sent: Vec<u8> = (0..SIZE).map(|n| (n % 251) as u8).collect();
-        let expected = sent.clone();
-        let sending = tokio::spawn(async move {
-            client.write_all(&sent).await.unwrap();
-            client.shutdown().await.unwrap();
-            let mut answer = Vec::new();
-            client.read_to_end(&mut answer).await.unwrap();
-            answer
-        });
-        let mut heard = Vec::new();
-        server.read_to_end(&mut heard).await.unwrap();
-        assert!(heard == expected);
-        server.write_all(b"heard").await.unwrap();
-        drop(server);
-        assert_eq!(sending.await.unwrap(), b"heard");
-        assert_eq!(task.await.unwrap().unwrap(), SIZE as u64 + 5);
-    }
-
-    #[tokio::test]
-    async fn what_is_under_way_outlives_those_who_pass_it_on() {
-        const SIZE: usize = 24 << 20;
-        let ((mut client, one), (mut server, other)) = (pair().await, pair().await);
-        let sending = tokio::spawn(async move {
-            let sent: Vec<u8> = (0..SIZE).map(|n| (n % 251) as u8).collect();
-            client.write_all(&sent).await.unwrap();
-            client.shutdown().await.unwrap();
-            client
-        });
-        let reading = tokio::spawn(async move {
-            let (mut heard, mut piece) = (Vec::new(), vec![0; 100_000]);
-            loop {
-                match server.read(&mut piece).await.unwrap() {
-                    0 => return heard,
-                    count => heard.extend_from_slice(&piece[..count]),
-                }
-                // The relay is ahead of it: something waits in between, in a pipe or not.
-                tokio::time::sleep(Duration::from_micros(200)).await;
-            }
-        });
-        let (bytes, mut underway, mut halts, mut waited) = (AtomicU64::new(0), Underway::default(), 0, 0);
-        loop {
-            let passing = splice(&one, &other, &mut underway, &bytes);
-            if tokio::time::timeout(Duration::from_millis(2), passing).await.is_ok() || reading.is_finished()
-            {
-                break;
-            }
-            halts += 1;
-            let Underway { there, back } = std::mem::take(&mut underway);
-            let ((waiting, ended), (behind, _)) = (there.into_parts().unwrap(), back.into_parts().unwrap());
-            assert!(behind.is_empty() && waiting.len() <= BUFFER);
-            waited += usize::from(!waiting.is_empty());
-            underway.there = Direction::going_on(waiting, ended);
-        }
-        let heard = reading.await.unwrap();
-        assert!(heard.len() == SIZE && heard.iter().enumerate().all(|(n, byte)| *byte == (n % 251) as u8));
-        assert!(halts > 10 && waited > 0, "{waited} of {halts} times something waited");
-        assert_eq!(bytes.into_inner(), SIZE as u64);
-        drop(sending.await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_side_that_breaks_ends_the_other() {
-        let (client, mut server, task) = spliced().await;
-        SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
-        drop(client);
-        assert!(task.await.unwrap().is_err());
-        assert_eq!(server.read(&mut [0; 9]).await.unwrap_or(0), 0);
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_stalls_holds_the_sender_up_and_no_more_than_a_piece_is_kept() {
-        let (client, server, task) = spliced().await;
-        let mut total = 0_usize;
-        let chunk = vec![0; 1 << 16];
-        while let Ok(Ok(())) = tokio::time::timeout(Duration::from_millis(300), client.writable()).await {
-            match client.try_write(&chunk) {
-                Ok(count) => total += count,
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            }
-            assert!(total < 256 << 20, "somebody keeps it all");
-        }
-        drop((client, server));
-        task.abort();
-    }
-
-    /// Pipes of this process, by its own table of open files.
-    #[cfg(target_os = "linux")]
-    fn pipes() -> usize {
-        let files = std::fs::read_dir("/proc/self/fd").unwrap();
-        let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-        links.filter(|link| link.to_string_lossy().starts_with("pipe:")).count()
-    }
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn connections_that_carried_much_and_are_idle_hold_no_pipes() {
-        const CONNECTIONS: usize = 40;
-        let mut open = Vec::new();
-        let before = pipes();
-        for _ in 0..CONNECTIONS {
-            let (mut client, mut server, task) = spliced().await;
-            let sending = tokio::spawn(async move {
-                client.write_all(&vec![7; 4 << 20]).await.unwrap();
-                client
-            });
-            server.read_exact(&mut vec![0; 4 << 20]).await.unwrap();
-            open.push((sending.await.unwrap(), server, task));
-        }
-        // Other tests of this process have some under way; each of these would have two ends.
-        assert!(pipes() < before + CONNECTIONS, "{} pipes, {before} before", pipes());
-        for (mut client, mut server, _task) in open {
-            client.write_all(b"?").await.unwrap();
-            assert_eq!(server.read_u8().await.unwrap(), b'?');
-        }
-    }
-}
+mod tests;

@@ -79,6 +79,11 @@ pub struct Config {
     /// Look for a direct path while one through a relay carries. Without, the peer is not told where this side is
     /// seen, and a connection that has begun through a relay stays there until its path is lost. Default true.
     pub direct_paths: bool,
+    /// Tell in records and tickets where this host is in its private networks, and peers where it went there. Without,
+    /// only what is [advertised](crate::Builder::advertise), mapped by a router or public is told, and places behind
+    /// relays. A peer that was let in still hears of the others where a direct path is looked for, or several paths
+    /// are used. Default true.
+    pub private_addresses: bool,
     /// An HTTP proxy that is asked, over TCP, for places that do not answer directly. Default none.
     pub http_proxy: Option<Arc<HttpProxy>>,
 }
@@ -107,6 +112,7 @@ impl Default for Config {
             paths: PathPolicy::default(),
             carriers: Carriers::default(),
             direct_paths: true,
+            private_addresses: true,
             http_proxy: None,
         }
     }

@@ -28,6 +28,7 @@ use crate::control::PathControl;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
 use crate::events::EndpointEvents;
+use crate::handshakes::HandshakeStats;
 use crate::limits::RateControl;
 use crate::listener::Listener;
 use crate::listeners::Access;
@@ -222,6 +223,13 @@ impl Endpoint {
             });
         }
         Ok(listener)
+    }
+
+    /// Reads how the handshakes of those who came have ended, also once this is gone.
+    #[must_use]
+    pub fn handshakes(&self) -> impl Fn() -> HandshakeStats + Send + Sync + use<> {
+        let handshakes = self.inner().handshakes.clone();
+        move || handshakes.stats()
     }
 
     /// All connections, with their counters.

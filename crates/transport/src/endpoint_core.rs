@@ -20,6 +20,7 @@ use crate::deciding::Deciding;
 use crate::distance::Distances;
 use crate::front::Front;
 use crate::half_open::HalfOpen;
+use crate::handshakes::Handshakes;
 use crate::life::Life;
 use crate::listeners::Listeners;
 use crate::locator::Locator;
@@ -27,7 +28,7 @@ use crate::locked::asks_the_kernel;
 use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
 use crate::observed::Observed;
 use crate::pace::Pace;
-use crate::places::Places;
+use crate::places::{Places, public};
 use crate::policy::PathPolicy;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
@@ -87,6 +88,7 @@ pub(crate) struct EndpointCore {
     pub(crate) listeners: Listeners,
     pub(crate) deciding: Deciding,
     pub(crate) half_open: HalfOpen,
+    pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) life: Life,
     /// New connections carry journals.
     pub(crate) journals: AtomicBool,
@@ -141,7 +143,9 @@ impl EndpointCore {
     }
 
     fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
-        self.places.stated(self.reachable_in(set), max)
+        let own = self.reachable_in(set);
+        let told = if self.config.private_addresses { own } else { public(own) };
+        self.places.stated(told, max)
     }
 
     /// Tells peers and publishers that it is reached elsewhere now.

@@ -27,6 +27,7 @@ mod events;
 mod flow;
 mod front;
 mod half_open;
+mod handshakes;
 mod incoming;
 mod journal;
 mod life;
@@ -78,6 +79,7 @@ pub use error::{
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
 pub use front::{Front, Fronted, Look};
+pub use handshakes::HandshakeStats;
 pub use incoming::Incoming;
 pub use journal::JournalChannel;
 pub use limits::RateControl;

@@ -9,11 +9,13 @@
 //! pending  paths that wait for their answers
 //! relayed  the relayed path that is to become a direct one
 //! upgrade  from a relayed path to a direct one
+//! exit     from which address a direct path may leave, where the policy chooses
 //! ```
 //!
 //! What is allowed and what is liked is said by a [policy](crate::policy).
 
 mod attempt;
+mod exit;
 mod joining;
 mod joins;
 mod pending;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use whimbrel_base::relayed::pack;
-use whimbrel_base::{RelayState, RelayedAddr};
+use whimbrel_base::{AddressScope, RelayState, RelayedAddr};
 
 /// What an endpoint was told of where it is reached. It does not know it itself.
 #[derive(Debug, Default)]
@@ -65,6 +65,12 @@ impl Places {
     }
 }
 
+/// Those that are reached from anywhere, as far as their addresses tell.
+pub(crate) fn public(mut places: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    places.retain(|place| AddressScope::of(place.ip()) == AddressScope::Global);
+    places
+}
+
 /// Replaces what is there. False if it was the same.
 fn set<T: PartialEq>(place: &Mutex<T>, new: T) -> bool {
     let mut place = lock(place);
@@ -78,6 +84,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -91,5 +98,15 @@ mod tests {
         assert_eq!(places.stated(vec![at(3)], 2), [at(1), at(2)]);
         assert_eq!(places.direct(), [at(1), at(2), at(1)]);
         assert!(places.set_mapped(Vec::new()) && places.direct() == [at(1)]);
+    }
+
+    #[test]
+    fn of_the_hosts_own_places_the_public_ones_are_told_to_strangers_and_what_was_advertised_stays() {
+        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 7);
+        let own = ["192.168.1.2", "100.64.0.9", "fd00::2", "127.0.0.1", "203.0.113.2", "2001:db8::2"].map(at);
+        let told = public(own.to_vec());
+        assert_eq!(told, own[4..]);
+        let places = Places::new(vec![at("10.0.0.1")]);
+        assert_eq!(places.stated(told, 8), [at("10.0.0.1"), own[4], own[5]]);
     }
 }

@@ -203,7 +203,8 @@ impl From<Policy> for PathPolicy {
 
 impl PathPolicy {
     /// It matters which interface a path uses, so that is not left to the system's routes.
-    pub(crate) fn is_selective(&self) -> bool {
+    #[must_use]
+    pub fn is_selective(&self) -> bool {
         let likes = matches!(self.policy, Policy::PreferWifi | Policy::PreferCellular | Policy::Cheapest);
         likes || !self.interfaces.is_empty()
     }

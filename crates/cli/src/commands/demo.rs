@@ -12,6 +12,7 @@ use crate::demo::Outcome;
 use crate::demo::client::{Kind, Seen, download};
 use crate::demo::events::{EVENTS, happen};
 use crate::demo::links::{Links, links};
+use crate::demo::reach::{Reach, reach};
 use crate::demo::stage::{FILE, Stage};
 use crate::options::{Globals, after};
 use crate::output;
@@ -28,8 +29,9 @@ const LINKS_SHARE: u64 = 4;
 /// Starts a name service, a web server behind `expose`, and a `forward`, as processes with addresses
 /// in 127.0.0.0/8. An ordinary HTTP client downloads a file through them, while the client moves, the
 /// server moves, both move at once, and the client disappears for five seconds. Then a client with two
-/// links uses both, while one is taken away and brought back. Needs no rights, and leaves nothing behind.
-/// Fails if a byte differs or an event does not recover.
+/// links uses both, while one is taken away and brought back. Then a server that nobody can dial is reached
+/// through a relay, directly while its router lets that in, and through the relay again. Needs no rights, and
+/// leaves nothing behind. Fails if a byte differs or an event does not recover.
 #[derive(Args)]
 #[command(after_help = after("Examples:\n  whimbrel demo\n  whimbrel demo --size 64 --json"))]
 pub(crate) struct Demo {
@@ -52,6 +54,8 @@ struct Finished {
     connections: usize,
     /// The part with two links.
     links: Option<Links>,
+    /// The part with a relay.
+    reach: Option<Reach>,
 }
 
 impl Finished {
@@ -63,6 +67,7 @@ impl Finished {
         self.is_equal()
             && self.outcomes.iter().all(|outcome| outcome.recovery_ms.is_some())
             && self.links.as_ref().is_some_and(|links| links.equal)
+            && self.reach.as_ref().is_some_and(|reach| reach.equal)
     }
 }
 
@@ -77,7 +82,7 @@ pub(crate) async fn run(globals: &Globals, args: Demo) -> Result<()> {
             "client": finished.client.name(), "size": args.size << 20, "seconds": finished.seconds,
             "events": finished.outcomes, "sha256": finished.sha256, "expected_sha256": finished.expected,
             "requests": finished.requests, "connections": finished.connections, "links": finished.links,
-            "ok": finished.is_good(),
+            "reach": finished.reach, "ok": finished.is_good(),
         }))?;
     } else {
         output::line(table(&args, &finished))?;
@@ -89,7 +94,12 @@ pub(crate) async fn run(globals: &Globals, args: Demo) -> Result<()> {
         bail!("the file arrived with other bytes: its SHA-256 differs");
     }
     if !finished.is_good() {
-        bail!("the file arrived over two links with other bytes: its SHA-256 differs");
+        let how = if finished.links.as_ref().is_some_and(|links| links.equal) {
+            "through a relay and past it"
+        } else {
+            "over two links"
+        };
+        bail!("the file arrived {how} with other bytes: its SHA-256 differs");
     }
     Ok(())
 }
@@ -103,13 +113,16 @@ async fn perform(globals: &Globals, args: &Demo) -> Result<Finished> {
     let requests = stage.requests();
     stage.strike().await?;
     let finished = finished?;
+    if !finished.is_equal() {
+        return Ok(Finished { requests, ..finished });
+    }
     board.note("the same with two links at once, of which one is taken away and brought back");
-    let links = if finished.is_equal() {
-        Some(links(size / LINKS_SHARE, SECONDS / LINKS_SHARE).await?)
-    } else {
-        None
-    };
-    Ok(Finished { requests, links, ..finished })
+    let links = Some(links(size / LINKS_SHARE, SECONDS / LINKS_SHARE).await?);
+    board.note(
+        "the same through a relay, past it while the server's router allows that, and through it again",
+    );
+    let reach = Some(reach().await?);
+    Ok(Finished { requests, links, reach, ..finished })
 }
 
 /// The download, and the events in it. Whichever fails first ends it, and so does an event that does
@@ -142,7 +155,17 @@ async fn play(stage: &mut Stage, size: u64, board: &Board) -> Result<Finished> {
     }
     let (outcomes, connections) = happened.unwrap_or_default();
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Finished { client, outcomes, seconds, sha256, expected, requests: 0, connections, links: None })
+    Ok(Finished {
+        client,
+        outcomes,
+        seconds,
+        sha256,
+        expected,
+        requests: 0,
+        connections,
+        links: None,
+        reach: None,
+    })
 }
 
 /// All events; ends with one that does not recover. Also tells how many connections there were.
@@ -193,6 +216,17 @@ fn table_of_links(links: &Links) -> String {
     )
 }
 
+fn table_of_reach(reach: &Reach) -> String {
+    let direct = format!("{:.1} ms", reach.direct_ms);
+    let pause = format!("{:.1} ms", reach.pause_ms);
+    let [relayed, directly, back] =
+        [reach.relayed_bytes, reach.direct_bytes, reach.back_bytes].map(output::bytes);
+    format!(
+        "\nrelayed, then direct after {direct:>14}\nthe direct way is gone {pause:>33}\n\n\
+         the relay brought {relayed}, the direct path {directly}, then the relay {back} and the rest\n"
+    )
+}
+
 fn table(args: &Demo, finished: &Finished) -> String {
     let mut text =
         format!("\n{:<28} {:>12} {:>14} {:>14}\n", "event", "recovery", "client waited", "sent again");
@@ -208,6 +242,9 @@ fn table(args: &Demo, finished: &Finished) -> String {
     }
     if let Some(links) = &finished.links {
         text += &table_of_links(links);
+    }
+    if let Some(reach) = &finished.reach {
+        text += &table_of_reach(reach);
     }
     text +=
         "\nrecovery: from the moment the new address is usable to the first new byte at the HTTP client\n";

@@ -89,6 +89,7 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
     }
     files::raise_limit();
     let config = args.paths.apply(Config { linger: args.linger, ..Config::default() });
+    let config = args.reach.apply(config);
     let serve = async |network: &Network, inherited| serve(globals, &args, network, inherited).await;
     let advertise = args.reach.advertised();
     serving::until_taken_over(

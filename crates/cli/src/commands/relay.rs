@@ -135,7 +135,10 @@ impl Serving<'_> {
         let relay = prepared.listen().await?;
         let connections = waking.map(Waking::begin_connections).transpose()?.unwrap_or_default();
         let relay = relay.go_on(&connections);
-        let metrics = metrics::serve(listening, move || metrics::of_relay(&stats()));
+        let handshakes = network.endpoint.transport().handshakes();
+        let metrics = metrics::serve(listening, move || {
+            metrics::of_relay(&stats()) + &metrics::of_endpoint(&handshakes())
+        });
         let joined = match (start, &grouped) {
             (Start::Anew, Some(grouped)) => Some(grouped.join(globals, &network, &relay).await?),
             (Start::Anew, None) => None,

@@ -68,7 +68,7 @@ async fn start(directory: &TempDir, web: &Web) -> Result<(Machine, Machine, std:
 
 /// Takes the busier link away after a third of the download, and brings it back after two thirds.
 async fn through_loss(client: &Machine, mut seen: watch::Receiver<Seen>, size: u64) -> Result<Links> {
-    reach(&mut seen, size / 3).await?;
+    until(&mut seen, size / 3).await?;
     let paths = working(client).await?;
     let of = |place| paths.iter().find(|p| client.is_at(p.local.ip(), place)).map_or(0, |p| p.bytes_received);
     let shares = BOTH.map(of);
@@ -87,19 +87,19 @@ async fn through_loss(client: &Machine, mut seen: watch::Receiver<Seen>, size: u
     Ok(Links { shares, pause_ms: millis(pause), back_ms: millis(back.elapsed()), equal: false })
 }
 
-async fn reach(seen: &mut watch::Receiver<Seen>, bytes: u64) -> Result<Seen> {
+pub(super) async fn until(seen: &mut watch::Receiver<Seen>, bytes: u64) -> Result<Seen> {
     match tokio::time::timeout(LIMIT, seen.wait_for(|seen| seen.bytes >= bytes)).await {
         Ok(Ok(seen)) => Ok(*seen),
-        Ok(Err(_)) => bail!("the download over two links ended too soon"),
-        Err(_) => bail!("the download over two links does not go on"),
+        Ok(Err(_)) => bail!("the download ended too soon"),
+        Err(_) => bail!("the download does not go on"),
     }
 }
 
-async fn longest_pause(seen: &mut watch::Receiver<Seen>, bytes: u64) -> Result<Duration> {
+pub(super) async fn longest_pause(seen: &mut watch::Receiver<Seen>, bytes: u64) -> Result<Duration> {
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     let mut have = seen.borrow().bytes;
     while have < bytes {
-        let news = reach(seen, have + 1).await?;
+        let news = until(seen, have + 1).await?;
         longest = longest.max(news.at.saturating_duration_since(last));
         (have, last) = (news.bytes, news.at.max(last));
     }
@@ -107,7 +107,7 @@ async fn longest_pause(seen: &mut watch::Receiver<Seen>, bytes: u64) -> Result<D
 }
 
 /// The paths that work.
-async fn working(client: &Machine) -> Result<Vec<PathReport>> {
+pub(super) async fn working(client: &Machine) -> Result<Vec<PathReport>> {
     let report = status::report(&client.socket).await?;
     let paths = report.connections.into_iter().flat_map(|connection| connection.paths);
     Ok(paths.filter(|path| path.state == "active").collect())

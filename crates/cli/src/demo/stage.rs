@@ -50,6 +50,7 @@ pub(crate) struct Stage {
 pub(super) struct Ready {
     pub(super) ticket: Option<String>,
     pub(super) listening: Option<SocketAddr>,
+    pub(super) port: Option<u16>,
 }
 
 /// The sum of what was sent again, and the connection that it was on.
@@ -197,7 +198,7 @@ pub(super) fn subnet() -> Result<[u8; 2]> {
     Ok(subnet)
 }
 
-fn address([b, c]: [u8; 2], d: u8) -> IpAddr {
+pub(super) fn address([b, c]: [u8; 2], d: u8) -> IpAddr {
     // 127.0.x.y is where other programs' addresses are.
     IpAddr::from([127, b | 1, c, d])
 }

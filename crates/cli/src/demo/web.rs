@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ const CHUNK: usize = 64 * 1024;
 pub(super) struct Web {
     pub(super) address: SocketAddr,
     requests: Arc<AtomicU64>,
+    /// The rest is sent as fast as it goes.
+    hurries: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
@@ -39,17 +41,23 @@ impl Web {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot start the web server")?;
         let address = listener.local_addr().context("cannot start the web server")?;
         let requests = Arc::new(AtomicU64::new(0));
-        let counted = requests.clone();
+        let (counted, hurries) = (requests.clone(), Arc::<AtomicBool>::default());
+        let pace = Pace { rate, hurries: hurries.clone() };
         let answering: Answering = Arc::new(move |request| {
             counted.fetch_add(1, Ordering::Relaxed);
-            FutureExt::boxed(answer(request, file.clone(), rate))
+            FutureExt::boxed(answer(request, file.clone(), pace.clone()))
         });
         let task = tokio::spawn(FutureExt::boxed(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 tokio::spawn(FutureExt::boxed(serve(socket, answering.clone())));
             }
         }));
-        Ok(Self { address, requests, task })
+        Ok(Self { address, requests, hurries, task })
+    }
+
+    /// Sends as fast as it goes from now on.
+    pub(super) fn hurry(&self) {
+        self.hurries.store(true, Ordering::Relaxed);
     }
 
     /// How many requests came.
@@ -64,7 +72,16 @@ impl Drop for Web {
     }
 }
 
-async fn answer(request: Request<Incoming>, file: PathBuf, rate: u64) -> Answer {
+/// How fast bytes leave.
+#[derive(Clone)]
+struct Pace {
+    /// Bytes a second.
+    rate: u64,
+    /// As fast as it goes instead.
+    hurries: Arc<AtomicBool>,
+}
+
+async fn answer(request: Request<Incoming>, file: PathBuf, pace: Pace) -> Answer {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return plain(StatusCode::METHOD_NOT_ALLOWED);
@@ -73,7 +90,7 @@ async fn answer(request: Request<Incoming>, file: PathBuf, rate: u64) -> Answer 
         return plain(StatusCode::NOT_FOUND);
     }
     let range = request.headers().get(RANGE).and_then(|value| value.to_str().ok());
-    let sent = send(&file, range, request.method() == Method::HEAD, rate).await;
+    let sent = send(&file, range, request.method() == Method::HEAD, pace).await;
     sent.unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
@@ -83,7 +100,7 @@ fn plain(status: StatusCode) -> Answer {
     response
 }
 
-async fn send(path: &Path, range: Option<&str>, head: bool, rate: u64) -> Result<Answer> {
+async fn send(path: &Path, range: Option<&str>, head: bool, pace: Pace) -> Result<Answer> {
     let mut file = File::open(path).await?;
     let size = file.metadata().await?.len();
     let mut builder =
@@ -106,7 +123,7 @@ async fn send(path: &Path, range: Option<&str>, head: bool, rate: u64) -> Result
         return Ok(builder.body(whole(""))?);
     }
     file.seek(SeekFrom::Start(*part.start())).await?;
-    Ok(builder.body(Paced::new(file.take(length), rate).boxed_unsync())?)
+    Ok(builder.body(Paced::new(file.take(length), pace).boxed_unsync())?)
 }
 
 /// One range of RFC 9110 §14.1.2; several are not offered.
@@ -127,14 +144,15 @@ fn parse_range(text: &str, size: u64) -> Option<RangeInclusive<u64>> {
 struct Paced {
     file: Take<File>,
     ticks: Interval,
+    hurries: Arc<AtomicBool>,
     due: bool,
 }
 
 impl Paced {
-    fn new(file: Take<File>, rate: u64) -> Self {
+    fn new(file: Take<File>, Pace { rate, hurries }: Pace) -> Self {
         let mut ticks = interval(Duration::from_secs_f64(CHUNK as f64 / rate.max(1) as f64));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { file, ticks, due: false }
+        Self { file, ticks, hurries, due: false }
     }
 }
 
@@ -147,7 +165,9 @@ impl Body for Paced {
         cx: &mut Context<'_>,
     ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
         if !self.due {
-            std::task::ready!(self.ticks.poll_tick(cx));
+            if !self.hurries.load(Ordering::Relaxed) {
+                std::task::ready!(self.ticks.poll_tick(cx));
+            }
             self.due = true;
         }
         let mut buffer = vec![0; CHUNK];

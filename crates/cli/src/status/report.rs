@@ -81,6 +81,9 @@ pub(crate) struct ConnectionReport {
     /// What became of messages, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) messages: Option<MessageReport>,
+    /// Whether this side chooses which of its networks are used.
+    #[serde(default)]
+    pub(crate) chooses: bool,
     pub(crate) paths: Vec<PathReport>,
 }
 
@@ -217,6 +220,7 @@ pub(super) fn connection(
     connection: ConnectionInfo,
     name: Option<String>,
     rate_limit: Option<u64>,
+    chooses: bool,
     addresses: &AddressSet,
 ) -> ConnectionReport {
     let (id, peer, stats) = (connection.id, connection.peer, connection.stats);
@@ -236,6 +240,7 @@ pub(super) fn connection(
         unreachable_ms: stats.unreachable.map(millis),
         rate_limit,
         messages: messages(&stats),
+        chooses,
         paths: paths(&stats, addresses),
     }
 }

@@ -50,7 +50,10 @@ impl Subject {
     fn connection(&self, connection: ConnectionInfo) -> ConnectionReport {
         let name = self.name_of(connection.peer, connection.side);
         let limit = self.endpoint.rate_control(connection.id).and_then(|control| control.rate_limit());
+        let limit = limit.map(|limit| limit.bytes_per_second());
+        let control = self.endpoint.path_control(connection.id);
+        let chooses = control.is_some_and(|control| control.policy().is_selective());
         let addresses = self.endpoint.watch_addresses().current();
-        report::connection(connection, name, limit.map(|limit| limit.bytes_per_second()), &addresses)
+        report::connection(connection, name, limit, chooses, &addresses)
     }
 }

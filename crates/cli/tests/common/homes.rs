@@ -36,9 +36,27 @@ impl Internet {
         Self { _link: link, vps, router, lab }
     }
 
+    /// Another small server, at 198.51.N.5.
+    pub(crate) fn server(&self, name: &str, number: u8) -> (Host, Link) {
+        let host = self.lab.host(name).unwrap();
+        let spec = LinkSpec::default().delay(Duration::from_millis(3));
+        let spec = spec.interface_names("eth0", &format!("rel{number}"));
+        let link = self.lab.link(&host, &self.router, spec).unwrap();
+        link.end(&self.router).add_address(&format!("198.51.{number}.1/24")).unwrap();
+        link.end(&host).add_address(&format!("198.51.{number}.5/24")).unwrap();
+        link.end(&host).add_default_route(&format!("198.51.{number}.1"), 1).unwrap();
+        (host, link)
+    }
+
     /// A machine behind a gateway of its own.
     pub(crate) fn home(&self, name: &str, network: u8) -> Home {
         Home::new(&self.lab, &self.router, name, network)
+    }
+
+    /// The same, where the gateway's outside is public, 198.18.N.10: packets that open gateways are sent to nothing else
+    /// for a relay with a public address.
+    pub(crate) fn public_home(&self, name: &str, network: u8) -> Home {
+        Home::behind(&self.lab, &self.router, name, (network, "198.18"))
     }
 }
 
@@ -54,13 +72,17 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(lab: &Lab, internet: &Host, name: &str, network: u8) -> Self {
+        Self::behind(lab, internet, name, (network, "10.0"))
+    }
+
+    fn behind(lab: &Lab, internet: &Host, name: &str, (network, outer): (u8, &str)) -> Self {
         let (host, gateway) = (lab.host(name).unwrap(), lab.router(&format!("{name}-gw")).unwrap());
         let spec = || LinkSpec::default().delay(Duration::from_millis(3)).rate(Rate::mbit(100));
         let outside = spec().interface_names("wan0", &format!("to{network}"));
         let outside = lab.link(&gateway, internet, outside).unwrap();
-        outside.end(internet).add_address(&format!("10.0.{network}.1/24")).unwrap();
-        outside.end(&gateway).add_address(&format!("10.0.{network}.10/24")).unwrap();
-        outside.end(&gateway).add_default_route(&format!("10.0.{network}.1"), 1).unwrap();
+        outside.end(internet).add_address(&format!("{outer}.{network}.1/24")).unwrap();
+        outside.end(&gateway).add_address(&format!("{outer}.{network}.10/24")).unwrap();
+        outside.end(&gateway).add_default_route(&format!("{outer}.{network}.1"), 1).unwrap();
         let inside = lab.link(&host, &gateway, spec().interface_names("eth0", "lan0")).unwrap();
         inside.end(&gateway).add_address(&format!("192.168.{network}.1/24")).unwrap();
         let nat = lab.nat_gateway(&gateway, "wan0").unwrap();
@@ -100,6 +122,13 @@ pub(crate) fn program(program: &str, host: &Host, folder: &Path, user: &str) -> 
         .with(|c| {
             c.env_remove("WHIMBREL_NAMES");
         })
+}
+
+/// What a command that ends says, which is JSON.
+pub(crate) fn json_of(command: HostCommand) -> serde_json::Value {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }
 
 /// Starts a command that goes on, and waits for its first line, which is JSON.

@@ -1,11 +1,11 @@
 //! What a table leaves to another one, and how that goes on with it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use whimbrel_base::RelayToken;
 
 use super::{Holding, Reservation, Reservations, Splice, Waiting};
-use crate::estate::{self, Counters};
+use crate::estate::{self, Counters, millis};
 use crate::spare::{Key, Offer, Used};
 
 /// What was in a table, but for what is spliced.
@@ -46,6 +46,9 @@ impl<S, C> Reservations<S, C> {
             spares_refused: stats.spares_refused,
             reservations_refused: stats.reservations_refused,
             bytes: stats.bytes,
+            wait_ms: millis(stats.wait_time),
+            splice_ms: millis(stats.splice_time),
+            servers: stats.servers,
             ..Counters::default()
         };
         let turns = self.turns.hand_over(false, now);
@@ -76,6 +79,9 @@ impl<S, C> Reservations<S, C> {
         self.stats.spares_refused = counters.spares_refused;
         self.stats.reservations_refused = counters.reservations_refused;
         self.stats.bytes = counters.bytes;
+        self.stats.wait_time = Duration::from_millis(counters.wait_ms);
+        self.stats.splice_time = Duration::from_millis(counters.splice_ms);
+        self.stats.servers = counters.servers;
     }
 
     /// Goes on with turns that were used.

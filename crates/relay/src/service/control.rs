@@ -43,7 +43,10 @@ pub(super) async fn accept(
             biased;
             _ = halt.wait_for(|halt| *halt) => break,
             accepted = listener.accept() => match accepted {
-                Some(connection) => drop(sessions.spawn(FutureExt::boxed(Session::new(connection, &shared).serve()))),
+                Some(connection) => {
+                    lock(&shared.table).connected();
+                    sessions.spawn(FutureExt::boxed(Session::new(connection, &shared).serve()));
+                }
                 None => break,
             },
             // Sessions may hear of the halt before this task does.

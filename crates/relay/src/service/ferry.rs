@@ -12,6 +12,7 @@ use crate::estate::{Counters, Head, Out};
 use crate::limits::Limits;
 use crate::reservations::RelayStats;
 use crate::spare::Key;
+use crate::traffic::Line;
 use crate::udp::flows::{Dropped, Flows, Forward, Header};
 use crate::udp::ids::Ids;
 use crate::udp::wire::{self, FromServer};
@@ -26,8 +27,9 @@ const SMALL: usize = 1200;
 pub(super) struct Ferry(Mutex<Flows<Outlet>>);
 
 impl Ferry {
-    pub(super) fn new(limits: Limits) -> Self {
-        Self(Mutex::new(Flows::new(limits, || u64::from_be_bytes(random_bytes()))))
+    pub(super) fn new(limits: Limits, line: Line) -> Self {
+        let flows = Flows::new(limits, || u64::from_be_bytes(random_bytes()));
+        Self(Mutex::new(flows.on_line(line)))
     }
 
     pub(super) fn flows(&self) -> MutexGuard<'_, Flows<Outlet>> {

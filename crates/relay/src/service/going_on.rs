@@ -15,13 +15,15 @@ use whimbrel_transport::{
 };
 
 use super::control::{self, Session};
+use super::door::Door;
 use super::ferry::Ferry;
 use super::leaving::{Ends, Leftovers};
-use super::{Client, Door, Order, Relay, Shared, Spliced, Table, control_name, lock};
+use super::{Client, Order, Relay, Shared, Spliced, Table, control_name, lock};
 use crate::estate::{self, BadEstate, Estate, Head, Piece, before};
 use crate::limits::Limits;
 use crate::reservations::{Holding, RelayStats};
 use crate::splice::{Direction, Underway, tune};
+use crate::traffic::{Line, Traffic};
 
 /// A relay that has everything and does nothing yet, but that it passes QUIC on.
 pub struct Prepared {
@@ -83,13 +85,15 @@ fn cut(mut bytes: Vec<u8>, at: usize) -> Result<(Vec<u8>, Vec<u8>), BadEstate> {
 
 impl Prepared {
     pub(super) fn new(endpoint: Endpoint, allow: Allow, limits: Limits, addresses: Vec<SocketAddr>) -> Self {
-        let ferry = Arc::new(Ferry::new(limits.clone()));
+        let line = Line::new(&limits);
+        let ferry = Arc::new(Ferry::new(limits.clone(), line.clone()));
         let shared = Arc::new(Shared {
             table: Mutex::new(Table::new(limits)),
             servers: Mutex::default(),
             ends: Mutex::new(Ends::default()),
             leftovers: Mutex::new(Leftovers::default()),
             halting: watch::Sender::new(false),
+            traffic: Traffic::new(line),
             ferry,
             addresses,
         });
@@ -155,7 +159,8 @@ impl Prepared {
                 };
                 let (client, spare) = (next()?, next()?);
                 let bytes = AtomicU64::new(left.bytes);
-                self.splices.push(Spliced { at, client, spare, underway, bytes });
+                self.shared.traffic.begin(left.bytes);
+                self.splices.push(Spliced { at, client, spare, underway, bytes, since: now });
             }
             Head::Stranger { remote } => {
                 self.strangers.push(Fronted { socket: next()?, remote, first: body });

@@ -104,6 +104,8 @@ impl Relay {
         let handed_over::Left { mut counters, turns, reservations, spares, clients } = left;
         let spares = gather_spares(spares).await;
         let splices = self.halt_splices().await;
+        // The other one counts from when it goes on with them.
+        counters.splice_ms += splices.iter().map(|splice| millis(splice.since.elapsed())).sum::<u64>();
         let flows = shared.ferry.hand_over(now, &mut counters);
         let mut estate = Estate::default();
         let plain = [Head::Relay(counters)].into_iter();
@@ -181,7 +183,7 @@ fn push<const N: usize>(estate: &mut Estate, head: Head, body: Vec<u8>, sockets:
 
 impl Spliced {
     fn hand_over(self, estate: &mut Estate) {
-        let Self { at, client, spare: socket, underway, bytes } = self;
+        let Self { at, client, spare: socket, underway, bytes, since: _ } = self;
         let (spare, generation) = at.hand_over();
         match (underway.there.into_parts(), underway.back.into_parts()) {
             (Ok((mut body, there_ended)), Ok((behind, back_ended))) => {

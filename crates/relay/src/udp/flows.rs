@@ -12,10 +12,14 @@ use whimbrel_base::routing::{self, ROUTED_ID, Routed};
 
 use crate::limits::Limits;
 use crate::spare::Key;
+use crate::traffic::Line;
 use crate::turns::Turns;
 use crate::udp::ids::Ids;
-use crate::udp::wire::{self, DATA_HEADER, FIRST_HEADER};
+use crate::udp::wire::{self, FIRST_HEADER};
 
+pub use self::forward::{Dropped, Forward, Header};
+
+mod forward;
 mod handed_over;
 
 /// A flow without a packet from the client for so long is forgotten. A client of QUIC sends one each 25 s at least.
@@ -29,59 +33,6 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// A client that has not shown that it hears the server is sent this many times what it has sent (RFC 9000 §8.1), and
 /// what is left of the packet that reaches it: a server pads what validates an address (§8.2.1).
 const AMPLIFICATION: u64 = 3;
-
-/// Why a datagram goes nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum Dropped {
-    /// No reservation has the token, or its server has not opened its flow.
-    #[error("no server takes packets for this token")]
-    NoServer,
-    /// Too many clients come, or are there.
-    #[error("too many flows")]
-    TooMany,
-    /// The proof is wrong, or the number was used.
-    #[error("the proof is wrong, or was used before")]
-    Forged,
-    /// There is no such flow, or it is another server's.
-    #[error("no such flow")]
-    NoFlow,
-    /// The client has not shown yet that it hears the server.
-    #[error("more than three times what the client sent")]
-    Unproven,
-}
-
-/// Where a packet goes, and what is to stand before it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Forward<O> {
-    /// How it leaves.
-    pub out: O,
-    /// To whom.
-    pub to: SocketAddr,
-    /// What stands before it.
-    pub header: Header,
-}
-
-/// What stands before a forwarded packet.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Header {
-    /// To clients.
-    None,
-    /// To a server that knows the flow.
-    Data([u8; DATA_HEADER]),
-    /// To a server that may not.
-    First([u8; FIRST_HEADER]),
-}
-
-impl AsRef<[u8]> for Header {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::None => &[],
-            Self::Data(header) => header,
-            Self::First(header) => header,
-        }
-    }
-}
 
 /// Where numbers come from: at random, so that one tells nothing, and is not one of before.
 type Numbers = fn() -> u64;
@@ -173,6 +124,7 @@ pub struct Flows<O> {
     /// Flows as they came, until their clients are proven: where there is no place, the oldest makes room.
     unproven: VecDeque<u32>,
     turns: Turns,
+    line: Line,
     numbers: Numbers,
     swept: Option<Instant>,
     draining: bool,
@@ -188,12 +140,18 @@ impl<O: Clone> Flows<O> {
             by_client: HashMap::new(),
             unproven: VecDeque::new(),
             turns: Turns::new(&limits),
+            line: Line::new(&limits),
             numbers,
             swept: None,
             draining: false,
             stats: FlowStats::default(),
             limits,
         }
+    }
+
+    /// Shares the line with what is passed on otherwise.
+    pub(crate) fn on_line(self, line: Line) -> Self {
+        Self { line, ..self }
     }
 
     /// What was done, and is there.
@@ -318,6 +276,9 @@ impl<O: Clone> Flows<O> {
         let (Some((ids, place)), Some(flow)) = (server, self.flows.get_mut(&number)) else {
             return Err(self.drop(Dropped::NoServer));
         };
+        if !self.line.takes(token, size, now) {
+            return Err(self.drop(Dropped::TooMuch));
+        }
         flow.heard = now;
         flow.came += size as u64;
         flow.is_proven = flow.is_proven || flow.shows(&id, ids);
@@ -391,6 +352,9 @@ impl<O: Clone> Flows<O> {
         let server = self.servers.get_mut(&flow.token).and_then(|server| server.at.as_mut());
         let server = server.filter(|place| place.at == from).ok_or(Dropped::NoFlow)?;
         server.heard = now;
+        if !self.line.takes(flow.token, packet.len(), now) {
+            return Err(Dropped::TooMuch);
+        }
         flow.is_answered = true;
         if !flow.is_proven {
             if flow.went >= flow.came * AMPLIFICATION {

@@ -64,8 +64,11 @@ async fn handshake(
                 spawn_driver(&endpoint, &opened);
             }
         }
-        Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
-        Err(_) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "handshake failed");
+            endpoint.handshakes.failed();
+        }
+        Err(_) => endpoint.handshakes.failed(),
     }
 }
 

@@ -101,7 +101,10 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
                 return None;
             }
             Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => return None,
+            Ok(Err(_)) | Err(_) => {
+                endpoint.handshakes.failed();
+                return None;
+            }
         }
     }
     let (config, sessions) = endpoint.tls.server.arriving();
@@ -112,11 +115,15 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::debug!(%error, "handshake failed");
+            endpoint.handshakes.failed();
             // The peer may learn why from the alert.
             let _ = tokio::time::timeout(REFUSAL_TIMEOUT, incoming.write_out()).await;
             return None;
         }
-        Err(_) => return None,
+        Err(_) => {
+            endpoint.handshakes.failed();
+            return None;
+        }
     }
     admit(&endpoint, incoming).await
 }

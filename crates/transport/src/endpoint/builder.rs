@@ -236,6 +236,7 @@ impl Builder {
                 listeners: Listeners::default(),
                 deciding: Deciding::default(),
                 half_open: HalfOpen::default(),
+                handshakes: Arc::default(),
                 life: Life::default(),
                 journals: AtomicBool::new(false),
             });

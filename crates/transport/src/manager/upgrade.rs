@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use whimbrel_proto::HandoverMode;
 use whimbrel_proto::punching::{Allowance, Backoff};
 
+use super::exit::Exit;
 use super::joining::{Joiner, Openings, Purpose};
 use super::pending::{News, Pending};
 use super::relayed::{Relayed, relayed_path};
@@ -135,8 +136,8 @@ async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
     let (core, shared) = (&joiner.endpoint, &joiner.shared);
     let policy = shared.policy();
     let until = Instant::now() + ATTEMPT.max(relayed.rtt * ATTEMPT_RTTS);
-    // The sockets of all interfaces are one here: which one is used cannot be chosen.
-    let may_punch = shared.lock().engine.can_punch() && !policy.is_selective();
+    let exit = Exit::of(core, shared, &policy, relayed.relay);
+    let may_punch = shared.lock().engine.can_punch() && exit != Exit::Nowhere;
     let (open, opened) = mpsc::channel(1);
     let punching = async {
         if may_punch {
@@ -155,7 +156,7 @@ async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
         if !may_punch {
             return std::future::pending().await;
         }
-        dial(joiner, relayed, opened).await
+        dial(joiner, relayed, exit, opened).await
     };
     let dialling = async {
         // Where paths are managed, the manager dials what can be dialled.
@@ -207,7 +208,7 @@ fn direct_ways(joiner: &Joiner) -> Vec<Candidate> {
 }
 
 /// Dials what may be open, and what the peer was heard from, until a path is answered.
-async fn dial(joiner: &Joiner, relayed: &Relayed, mut opened: mpsc::Receiver<Found>) -> End {
+async fn dial(joiner: &Joiner, relayed: &Relayed, exit: Exit, mut opened: mpsc::Receiver<Found>) -> End {
     let keeping = Joiner { keeps: Some(relayed.path), ..joiner.clone() };
     let (core, shared) = (&joiner.endpoint, &joiner.shared);
     let mut dialled: Vec<SocketAddr> = Vec::new();
@@ -222,6 +223,9 @@ async fn dial(joiner: &Joiner, relayed: &Relayed, mut opened: mpsc::Receiver<Fou
                 continue;
             }
             dialled.push(at);
+            if !exit.leads_to(at) {
+                continue;
+            }
             let socket = lock(&core.sockets).quic_for(at);
             if let Some(quic) = socket {
                 let (who, port) = (joiner.dialler(), core.port());
@@ -232,7 +236,9 @@ async fn dial(joiner: &Joiner, relayed: &Relayed, mut opened: mpsc::Receiver<Fou
             () = shared.mover.heard_punch() => {}
             Some(open) = opened.recv() => {
                 let (who, (socket, at)) = (joiner.dialler(), open.answered());
-                running.spawn(FutureExt::boxed(async move { found(socket, at, &who).await }));
+                if exit.leads_to(at) {
+                    running.spawn(FutureExt::boxed(async move { found(socket, at, &who).await }));
+                }
             }
             Some(result) = running.join_next() => match result {
                 Ok(Ok(dialled)) => {

@@ -95,7 +95,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         ));
     }
     files::raise_limit();
-    let wish = (args.paths.config(), args.reach.advertised());
+    let wish = (args.reach.apply(args.paths.config()), args.reach.advertised());
     let (flag, name) = (&args.take_over, args.name.as_ref());
     let serve = async |network: &Network, inherited| serve(globals, &args, network, inherited).await;
     serving::until_taken_over(globals, flag, COMMAND, name, wish, serve).await

@@ -227,8 +227,10 @@ async fn serve(
             None
         }
     };
+    let handshakes = network.endpoint.transport().handshakes();
     let metrics = metrics::serve(listening, move || {
         metrics::of_names(&names())
+            + &metrics::of_endpoint(&handshakes())
             + &relayed.as_ref().map_or(String::new(), |stats| metrics::of_relay(&stats()))
     });
     let about = About::new(COMMAND, None);

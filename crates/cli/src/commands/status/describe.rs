@@ -67,6 +67,9 @@ fn describe_connection(connection: &ConnectionReport) -> String {
     if let Some(limit) = connection.rate_limit {
         text += &format!("; limited to {:.2} Mbit/s", limit as f64 * 8.0 / 1e6);
     }
+    if stays_relayed(connection) {
+        text += "; stays relayed unless the system's routes lead out by the chosen network";
+    }
     if let Some(messages) = &connection.messages {
         text.push_str(&describe_messages(messages));
     }
@@ -74,6 +77,13 @@ fn describe_connection(connection: &ConnectionReport) -> String {
         text.push_str(&describe_path(path));
     }
     text
+}
+
+/// Whether a choice among networks may keep a connection from a direct path.
+fn stays_relayed(connection: &ConnectionReport) -> bool {
+    let mut active = connection.paths.iter().filter(|path| path.state == "active").peekable();
+    let dials = !connection.accepted && connection.chooses;
+    dials && active.peek().is_some() && active.all(|path| path.relayed)
 }
 
 fn describe_path(path: &PathReport) -> String {
@@ -234,4 +244,34 @@ pub(crate) fn describe_event(event: &Event) -> String {
         plain(&event.command, MAX_TEXT),
         event.pid
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_chooses_its_networks_and_is_relayed_says_what_it_needs_to_be_direct() {
+        let says = |chooses: bool, relayed: &[bool]| {
+            let path = |relayed: &bool| {
+                json!({
+                    "id": 0, "local": "192.0.2.1:1", "remote": "192.0.2.2:1", "relayed": relayed,
+                    "interface": null, "state": "active", "carrier": "tcp", "priority": "normal", "rtt_ms": 1.0,
+                    "rate_mbit": null, "bytes_sent": 0, "bytes_received": 0, "in_flight": 0, "age_ms": 1.0,
+                })
+            };
+            let connection = json!({
+                "id": "c", "peer": "p", "name": null, "accepted": false, "bytes_sent": 0, "bytes_received": 0,
+                "bytes_resent": 0, "bytes_twice": 0, "mode": "backup", "scheduler": "min-rtt", "moves": 0,
+                "last_recovery_ms": null, "unreachable_ms": null, "chooses": chooses,
+                "paths": relayed.iter().map(path).collect::<Vec<_>>(),
+            });
+            describe_connection(&serde_json::from_value(connection).unwrap()).contains("stays relayed")
+        };
+        assert!(says(true, &[true, true]));
+        assert!(!says(false, &[true]) && !says(true, &[true, false]) && !says(true, &[]));
+    }
 }

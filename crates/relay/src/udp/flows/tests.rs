@@ -325,3 +325,22 @@ fn nothing_is_sent_to_where_a_server_was_long_ago_or_that_has_none() {
     let flow = number(&there);
     assert_eq!(there.header.as_ref(), wire::first_header(&key(3), flow, at(9, 9)), "under its new key");
 }
+
+#[test]
+fn a_reservation_that_has_had_its_share_of_the_line_is_passed_over_and_another_one_is_not() {
+    let limits = Limits { bytes_per_second: Some(300_000.0), ..Limits::default() };
+    let (mut table, now) = table(limits);
+    table.reserve(OTHER, 2, key(2), ids());
+    assert!(open(&mut table, 2, OTHER, 5, at(2, 2), now));
+    let flow = number(&hello(&mut table, at(9, 9), now).unwrap());
+    let name = name();
+    table.from_server(flow, &answer(&name), at(1, 1), now).unwrap();
+    reply(&mut table, name, at(9, 9), now).unwrap();
+    let back = |table: &mut Table, now| table.from_server(flow, &SHORT, at(1, 1), now);
+    let went = (0..1000).filter(|_| back(&mut table, now).is_ok()).count();
+    assert_eq!(went, (300_000 - 1200 - 1200 - 50) / 1200 + 1, "a second's worth at once");
+    assert_eq!(back(&mut table, now), Err(Dropped::TooMuch));
+    let id = routed_id(OTHER, [7; ROUTED_ID]);
+    assert!(table.from_client(Routed { token: OTHER, id }, 1200, &OUTSIDE, at(8, 8), now).is_ok());
+    assert!(back(&mut table, now + Duration::from_millis(10)).is_ok());
+}

@@ -1,0 +1,36 @@
+//! A client and a server that are connected.
+
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+
+use crate::reservations::Splice;
+use crate::splice::{Meter, Underway, splice};
+use crate::traffic::Traffic;
+
+/// A spare takes a ClientHello within this.
+const FIRST_WORDS: Duration = Duration::from_secs(10);
+
+/// Two sockets that are one connection.
+pub(super) struct Spliced {
+    pub(super) at: Splice,
+    pub(super) client: TcpStream,
+    pub(super) spare: TcpStream,
+    pub(super) underway: Underway,
+    pub(super) bytes: AtomicU64,
+    /// When it began, or this relay went on with it.
+    pub(super) since: Instant,
+}
+
+impl Spliced {
+    /// Cancel-safe.
+    pub(super) async fn pass_on(&mut self, is_new: bool, traffic: &Traffic) -> io::Result<()> {
+        let Self { at, client, spare, underway, bytes, .. } = self;
+        if is_new {
+            tokio::time::timeout(FIRST_WORDS, underway.there.flush(spare)).await??;
+        }
+        splice(client, spare, underway, &mut Meter::of_relay(bytes, traffic, at.token())).await
+    }
+}
