@@ -9,6 +9,7 @@ mod faults;
 mod hand_over;
 #[path = "../lab_support/mod.rs"]
 mod lab_support;
+mod messages;
 mod moves;
 mod mptcp;
 mod multipath;
@@ -18,6 +19,7 @@ mod multipath_many;
 mod multipath_promises;
 mod notices;
 mod one_round_trip;
+mod outages;
 mod predecessors;
 mod quic;
 #[path = "../raw/mod.rs"]
