@@ -85,7 +85,7 @@ async fn between(from: &Endpoint, to: &Endpoint) -> (Connection, Connection) {
 
 /// The side that dialled hops through endpoints with different keys; the peer counts on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_counter_hops_through_four_keys_and_hosts() {
+async fn a_counter_hops_through_four_endpoints_with_a_key_each() {
     let server = endpoint(1).await;
     let accepted = counting(&server, Allow::Any).await;
     let mut heard = server.events();

@@ -7,6 +7,7 @@ mod bulk;
 mod datagrams;
 mod faults;
 mod hand_over;
+mod hops;
 #[path = "../lab_support/mod.rs"]
 mod lab_support;
 mod messages;
