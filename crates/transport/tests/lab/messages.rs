@@ -126,10 +126,10 @@ fn world(carriers: Carriers, loss: f64) {
     let goes_on = |is_there: &dyn Fn(&PathInfo) -> bool| active(&connection.stats().paths).any(is_there);
     until("a third of the messages", || arrived(1));
     let at = net.client.move_on();
-    until("the client at its new address", || goes_on(&|path| path.local.ip() == at));
+    until("the client at its new address", || goes_on(&|path: &PathInfo| path.local.ip() == at));
     until("two thirds of the messages", || arrived(2));
     let at = net.server.move_on();
-    until("the server at its new address", || goes_on(&|path| path.remote.address().ip() == at));
+    until("the server at its new address", || goes_on(&|path: &PathInfo| path.remote.address().ip() == at));
 
     for sender in senders {
         net.client.wait_for(PATIENCE, sender).unwrap();
