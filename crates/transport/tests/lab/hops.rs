@@ -55,6 +55,8 @@ fn hop_process() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let lives = async { tokio::time::timeout(LIFETIME, live(life.parse().unwrap(), &from)).await };
     let left = runtime.block_on(lives).expect("a life comes to its end");
+    // Nothing that still waits somewhere holds the process up.
+    runtime.shutdown_background();
     println!("{MARK}{left}");
 }
 
