@@ -216,11 +216,13 @@ fn rate_of_all(world: &World, user: &str, time: Duration) -> f64 {
     (after - before) / ended.duration_since(begun).as_secs_f64()
 }
 
-/// Streams are of urgency 3, unless something else is said.
+/// Streams are of urgency 3, unless something else is said. How exact a limit is, the first test shows: here it is
+/// which of them holds, and none is near another.
 #[test]
 fn a_limit_by_name_or_by_urgency_holds_what_it_covers_and_nothing_else() {
     const NAME: &str = "sink.home.alice@example.org";
     const TIME: Duration = Duration::from_secs(4);
+    const PERCENT: f64 = 25.0;
     let _alone = alone();
     let (world, _names) = World::with_names();
     let to = tcp_server(|mut socket| {
@@ -244,12 +246,12 @@ fn a_limit_by_name_or_by_urgency_holds_what_it_covers_and_nothing_else() {
     limit(&["--name", NAME, "--rate", "8Mbit"]);
     std::thread::sleep(SETTLE);
     let control = Control::start(1e6);
-    is_kept(rate_of_all(&world, "alice", TIME), 1e6, control, 6.0);
+    is_kept(rate_of_all(&world, "alice", TIME), 1e6, control, PERCENT);
 
     limit(&["--urgency", "3", "--rate", "4Mbit"]);
     std::thread::sleep(SETTLE);
     let control = Control::start(5e5);
-    is_kept(rate_of_all(&world, "alice", TIME), 5e5, control, 6.0);
+    is_kept(rate_of_all(&world, "alice", TIME), 5e5, control, PERCENT);
 
     // Each is lifted by itself.
     limit(&["--name", NAME, "--rate", "off"]);
