@@ -120,13 +120,13 @@ async fn heard_as(member: &Member) -> Class {
 async fn a_member_may_have_a_class_of_its_own_until_it_is_removed() {
     let mut speaker = Speaker::at(221, FlowOptions::new(Class::RELIABLE_SEQUENCED)).await;
     let keys = keys(2);
-    assert!(speaker.group.set_options(keys[1].id(), FlowOptions::new(Class::UNRELIABLE)));
+    assert!(speaker.group.set_options(keys[1].id(), FlowOptions::new(Class::RELIABLE)));
     let members = [speaker.join(&keys[0], 222).await, speaker.join(&keys[1], 223).await];
     for delivery in speaker.group.send("to both", SendOptions::default()) {
         assert_eq!(outcome(delivery).await, Ok(Outcome::Delivered));
     }
     assert_eq!(heard_as(&members[0]).await, Class::RELIABLE_SEQUENCED);
-    assert_eq!(heard_as(&members[1]).await, Class::UNRELIABLE);
+    assert_eq!(heard_as(&members[1]).await, Class::RELIABLE);
 
     assert!(speaker.group.remove(keys[1].id()));
     speaker.group.add(&members[1].accepted).await.unwrap();

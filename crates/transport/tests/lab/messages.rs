@@ -100,6 +100,12 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// Whether one of the paths that work is so.
+fn goes_on(connection: &Connection, is_so: impl Fn(&PathInfo) -> bool) -> bool {
+    let paths = connection.stats().paths;
+    active(&paths).any(is_so)
+}
+
 /// All classes both ways in one connection; after a third of the messages its client moves, after two thirds
 /// its server.
 fn world(carriers: Carriers, loss: f64) {
@@ -123,13 +129,12 @@ fn world(carriers: Carriers, loss: f64) {
         net.client.runtime.spawn(receive(connection.clone(), back)),
     ];
     let arrived = |part: u32| there.load(Ordering::Relaxed) >= COUNT * part / 3;
-    let goes_on = |is_there: &dyn Fn(&PathInfo) -> bool| active(&connection.stats().paths).any(is_there);
     until("a third of the messages", || arrived(1));
     let at = net.client.move_on();
-    until("the client at its new address", || goes_on(&|path: &PathInfo| path.local.ip() == at));
+    until("the client at its new address", || goes_on(&connection, |path| path.local.ip() == at));
     until("two thirds of the messages", || arrived(2));
     let at = net.server.move_on();
-    until("the server at its new address", || goes_on(&|path: &PathInfo| path.remote.address().ip() == at));
+    until("the server at its new address", || goes_on(&connection, |path| path.remote.address().ip() == at));
 
     for sender in senders {
         net.client.wait_for(PATIENCE, sender).unwrap();

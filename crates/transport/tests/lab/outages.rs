@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::lab_support::net::{Family, LIMIT, Net};
-use crate::lab_support::{ms, secs};
+use crate::lab_support::{heavy, ms, secs};
 use whimbrel_lab::{Direction, LinkSpec, Rate, require};
 use whimbrel_transport::{
     Allow, CarrierKind, Carriers, Class, Connection, Endpoint, FlowOptions, ListenOptions, Listener, Message,
@@ -182,6 +182,7 @@ fn on_a_slow_link_a_flood_of_urgent_messages_leaves_the_least_urgent_their_part(
     if !require!() {
         return;
     }
+    let _heavy = heavy();
     std::thread::scope(|scope| {
         for carrier in [CarrierKind::Tcp, CarrierKind::Quic] {
             scope.spawn(move || beside_a_flood(carrier));
