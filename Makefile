@@ -9,6 +9,8 @@ FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice st
 # The older program of `make interop`: the first whose bytes on the wire are still understood. It is of the day on which
 # records of names got a signed end (version 2). Programs from before cannot read those, though theirs are still read.
 OLD ?= 4784131
+# The older program from which today's takes over: the first with which everything that runs can be taken over.
+OLD_TAKE_OVER ?= b2703c9
 # Where scripts/setup.sh installs Rust, if it has to.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -66,13 +68,20 @@ dist: ## Make what is given to users, in dist/: archive, .deb, bill of materials
 test-bare: ## Run ./demo in minimal Debian roots (as root; needs debootstrap; some 20 minutes)
 	@sh scripts/test-bare-root.sh
 
-interop: ## Let today's program talk with the one of an older commit (OLD=commit; needs the history)
-	@git cat-file -e $(OLD)^{commit} || { echo "commit $(OLD) is not in this clone: git fetch --unshallow"; exit 1; }
-	rm -rf $(TARGET)/interop && mkdir -p $(TARGET)/interop
-	git archive $(OLD) | tar -x -C $(TARGET)/interop
-	CARGO_TARGET_DIR=$(TARGET) $(CARGO) build --manifest-path $(TARGET)/interop/Cargo.toml --bin whimbrel -j $(JOBS)
-	cp $(TARGET)/debug/whimbrel $(TARGET)/interop/whimbrel-old
-	CARGO_TARGET_DIR=$(TARGET) WHIMBREL_OLD=$(TARGET)/interop/whimbrel-old \
+interop: ## Let today's program talk with one of an older commit, and take over from one (OLD=, OLD_TAKE_OVER=; needs the history)
+	@for commit in $(OLD) $(OLD_TAKE_OVER); do \
+		git cat-file -e $$commit^{commit} || { echo "commit $$commit is not in this clone: git fetch --unshallow"; exit 1; }; \
+	done
+	rm -rf $(TARGET)/interop
+	@for commit in $(OLD) $(OLD_TAKE_OVER); do \
+		echo "building $$commit"; \
+		mkdir -p $(TARGET)/interop/$$commit; \
+		git archive $$commit | tar -x -C $(TARGET)/interop/$$commit || exit 1; \
+		CARGO_TARGET_DIR=$(TARGET) $(CARGO) build --manifest-path $(TARGET)/interop/$$commit/Cargo.toml --bin whimbrel -j $(JOBS) || exit 1; \
+		cp $(TARGET)/debug/whimbrel $(TARGET)/interop/whimbrel-$$commit || exit 1; \
+	done
+	CARGO_TARGET_DIR=$(TARGET) WHIMBREL_OLD=$(TARGET)/interop/whimbrel-$(OLD) \
+		WHIMBREL_OLD_TAKE_OVER=$(TARGET)/interop/whimbrel-$(OLD_TAKE_OVER) \
 		$(CARGO) test -p whimbrel-cli --test interop_old -j $(JOBS) -- --ignored --nocapture
 
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
@@ -84,6 +93,12 @@ eval-messages: ## Do five million random operations on messages of all classes, 
 eval-durable: ## Kill processes with durable messages 1000 times, and cut the power 20 000 times (some ten minutes)
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
 	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
+
+eval-messages: ## Messages and sleep at full length: outages and sleep of a minute, an upgrade under 1 GiB, 200 000 operations (some twelve minutes)
+	WHIMBREL_MESSAGE_OPS=200000 $(CARGO) test --release -p whimbrel-proto --test message_model -j $(JOBS) -- --nocapture
+	WHIMBREL_OUTAGE_SECONDS=60 $(CARGO) test --release -p whimbrel-transport --test lab -j $(JOBS) -- messages:: outages:: hops:: --nocapture
+	WHIMBREL_SLEEP_SECONDS=60 $(CARGO) test --release -p whimbrel --test lab_names -j $(JOBS) -- asleep:: --nocapture
+	WHIMBREL_DOWNLOAD_MIB=1024 $(CARGO) test --release -p whimbrel-cli --test takeover -j $(JOBS) -- a_download --nocapture
 
 eval-devices: build ## Move sessions in the lab, merge histories of a user's devices (some half an hour; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- session-move --out bench/results

@@ -90,6 +90,7 @@ key() {
 	bench lossy 3
 	bench messages 3
 	bench suspend 5
+	bench hand-over-gap 5
 }
 
 handover() {

@@ -13,6 +13,7 @@ pub(crate) mod connect_lab;
 pub(crate) mod cpu;
 pub(crate) mod failover;
 pub(crate) mod gateway;
+pub(crate) mod hand_over_gap;
 pub(crate) mod handover;
 pub(crate) mod idle;
 mod lanes;

@@ -135,6 +135,8 @@ enum Command {
     MocketsTables,
     /// In the lab: how soon a suspended connection goes on elsewhere, and how large it is.
     Suspend,
+    /// In the lab: how long a peer hears nothing while the other end is handed over live.
+    HandOverGap,
     /// In the lab: what a decision of the multi-access manager costs, and what it costs to measure.
     AccessDecision {
         /// How many TCP connections the host has.
@@ -277,6 +279,7 @@ impl Cli {
             Command::MessageOutage => benches::message_outage::run(&plan, &mut output),
             Command::MocketsTables => benches::mockets_tables::run(&plan, &mut output),
             Command::Suspend => benches::suspend::run(&plan, &mut output),
+            Command::HandOverGap => benches::hand_over_gap::run(&plan, &mut output),
             Command::AccessDecision { connections } => {
                 benches::access_decision::run(&plan, connections, &mut output)
             }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::runtime::Handle;
-use whimbrel_transport::{Carriers, Class, HandoverMode};
+use whimbrel_transport::{CarrierKind, Carriers, Class, HandoverMode};
 
 pub(crate) use self::delays::{Delays, Letters};
 pub(crate) use self::outage::{Outage, Switch};
@@ -32,6 +32,8 @@ use crate::system::BoxFuture;
 pub(crate) enum Messenger {
     /// Messages of a flow.
     Whimbrel { class: Class, redundant: bool },
+    /// The same over QUIC alone, where what fits goes in datagrams.
+    WhimbrelQuic(Class),
     /// A length before each message, over TLS.
     FramedTls,
     /// A length before each message, over plain TCP with this congestion control.
@@ -57,6 +59,7 @@ impl fmt::Display for Messenger {
                 Class::UNRELIABLE_SEQUENCED => "whimbrel-unreliable-sequenced",
                 _ => "whimbrel-unreliable",
             }),
+            Self::WhimbrelQuic(class) => write!(f, "{}-quic", Self::whimbrel(*class)),
             Self::FramedTls => f.write_str("framed-tls"),
             Self::FramedTcp(control) => write!(f, "tcp-{control}"),
             Self::QuinnStream => f.write_str("quinn-stream"),
@@ -165,6 +168,7 @@ impl Messenger {
         let all = [
             Self::whimbrel(Class::RELIABLE_SEQUENCED),
             Self::whimbrel(Class::UNRELIABLE),
+            Self::WhimbrelQuic(Class::UNRELIABLE),
             Self::FramedTls,
             Self::QuinnStreams,
             Self::Enet { reliable: true },
@@ -176,13 +180,14 @@ impl Messenger {
 
     /// Whether it was compiled in.
     pub(crate) fn is_available(self) -> bool {
-        cfg!(feature = "peers") || matches!(self, Self::Whimbrel { .. } | Self::FramedTcp(_))
+        cfg!(feature = "peers")
+            || matches!(self, Self::Whimbrel { .. } | Self::WhimbrelQuic(_) | Self::FramedTcp(_))
     }
 
     /// Whether every message arrives.
     pub(crate) fn is_reliable(self) -> bool {
         match self {
-            Self::Whimbrel { class, .. } => class.reliable,
+            Self::Whimbrel { class, .. } | Self::WhimbrelQuic(class) => class.reliable,
             Self::QuinnDatagrams | Self::Enet { reliable: false } => false,
             _ => true,
         }
@@ -225,6 +230,10 @@ impl Messenger {
         match self {
             Self::Whimbrel { class, redundant } => {
                 measure.of(at, whimbrel::pair(places, class, redundant).await?).await
+            }
+            Self::WhimbrelQuic(class) => {
+                let over = Places { carriers: Carriers::Only(CarrierKind::Quic), ..places.clone() };
+                measure.of(at, whimbrel::pair(&over, class, false).await?).await
             }
             Self::FramedTcp(control) => measure.of(at, framed::tcp(places, control).await?).await,
             #[cfg(feature = "peers")]

@@ -109,6 +109,30 @@ fn two_people_talk_see_each_line_delivered_and_end_in_order() {
 }
 
 #[test]
+fn status_shows_what_became_of_the_lines_and_of_the_flow_that_they_went_on() {
+    let world = World::new();
+    let (mut bob, ticket) = waiting(&world, &["--json"]);
+    let mut ada = Person::new(&world, "ada", &[&ticket, "--json"]);
+    bob.until("here");
+    ada.until("here");
+    for line in ["one", "two", "three"] {
+        ada.types(line);
+        ada.until("delivered");
+    }
+    let report = world.run("ada", &["status", "--json"]).succeeded().json();
+    let flow = &report[0]["connections"][0]["messages"]["flows"][0];
+    assert_eq!(flow["reliable"], true, "{report}");
+    assert_eq!(flow["sequenced"], true);
+    assert_eq!(flow["urgency"], 3);
+    assert!(flow["delivered"].as_u64() >= Some(3), "{report}");
+    assert!(flow["delay_p50_ms"].is_number(), "{report}");
+    let said = |user: &str| world.run(user, &["status"]).succeeded().stdout.clone();
+    let (hers, his) = (said("ada"), said("bob"));
+    assert!(hers.contains("    messages: queued ") && hers.contains("(p50)"), "{hers}");
+    assert!(his.contains("    messages received: "), "{his}");
+}
+
+#[test]
 fn somebody_out_of_reach_is_away_and_gets_what_was_said_once_back() {
     let world = World::new();
     let (mut bob, ticket) = waiting(&world, &["--json"]);

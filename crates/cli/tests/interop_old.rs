@@ -1,8 +1,8 @@
 //! Today's program with one from before, as `make interop` builds it from history: either side may be the
 //! older.
 //!
-//! `WHIMBREL_OLD` names the older program. Without it these tests fail rather than pass, so they are run by
-//! name only.
+//! `WHIMBREL_OLD` names the older program, `WHIMBREL_OLD_TAKE_OVER` one that can be taken over from. Without
+//! them these tests fail rather than pass, so they are run by name only.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -12,10 +12,12 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::{LIMIT, PROGRAM, Process, World, tcp_server};
+use common::{LIMIT, PROGRAM, Process, World, tcp_server, wait_for};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -25,8 +27,16 @@ const BYTES: usize = 32 << 20;
 const MOVES: u8 = 3;
 const BETWEEN_MOVES: Duration = Duration::from_millis(150);
 
+/// A download that is read slowly has so long between two blocks of 64 KiB: five seconds in all.
+const PAUSE: Duration = Duration::from_millis(10);
+
 fn old() -> PathBuf {
-    std::env::var_os("WHIMBREL_OLD").expect("WHIMBREL_OLD names no program; run `make interop`").into()
+    named_by("WHIMBREL_OLD")
+}
+
+fn named_by(variable: &str) -> PathBuf {
+    let named = std::env::var_os(variable);
+    named.unwrap_or_else(|| panic!("{variable} names no program; run `make interop`")).into()
 }
 
 fn block(number: usize) -> Vec<u8> {
@@ -193,5 +203,81 @@ fn files_go_between_programs_of_today_and_of_before() {
             let output = Process::start(&mut world.command_of(sender, "ada", &args)).output(LIMIT);
             output.failed(1, &["too new", "update"]);
         }
+    }
+}
+
+/// A download that lasts.
+struct Slow {
+    came: Arc<AtomicUsize>,
+    /// The sum of what came.
+    reading: JoinHandle<String>,
+}
+
+impl Slow {
+    fn start(from: SocketAddr) -> Self {
+        let mut socket = TcpStream::connect(from).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.write_all(b"d").unwrap();
+        let came = Arc::<AtomicUsize>::default();
+        let count = came.clone();
+        let reading = std::thread::spawn(move || {
+            let (mut sum, mut piece) = (Sha256::new(), vec![0; 65_536]);
+            loop {
+                let n = socket.read(&mut piece).unwrap();
+                if n == 0 {
+                    return hex(sum);
+                }
+                sum.update(&piece[..n]);
+                count.fetch_add(n, Ordering::Relaxed);
+                std::thread::sleep(PAUSE);
+            }
+        });
+        Self { came, reading }
+    }
+
+    fn until(&self, bytes: usize) {
+        wait_for("bytes", || {
+            assert!(!self.reading.is_finished(), "it has ended");
+            (self.came.load(Ordering::Relaxed) >= bytes).then_some(())
+        });
+    }
+}
+
+/// The older instance ends in order, because today's has taken over.
+#[track_caller]
+fn was_taken_over(mut process: Process) {
+    let output = process.finish(LIMIT);
+    assert!(output.succeeded().stderr.contains("has taken over"), "{}", output.stderr);
+}
+
+/// As in an upgrade: what the older program has put to sleep and handed over, today's wakes.
+#[test]
+#[ignore = "needs an older program: make interop"]
+fn todays_program_takes_over_from_an_older_one_under_a_download() {
+    let old = named_by("WHIMBREL_OLD_TAKE_OVER");
+    for carrier in ["tcp", "quic", "auto"] {
+        let (world, _names) = World::with_names();
+        let to = tcp_server(|socket| drop(serve(socket))).to_string();
+        let bob = world.id("bob");
+        let expose = ["expose", NAME, "--to", &to, "--allow", &bob, "--json", "--carrier", carrier];
+        let mut first_expose = Process::start(&mut world.command_of(&old, "ada", &expose));
+        let ready = first_expose.next_json();
+        assert_eq!(ready["name"], NAME);
+        let forward = ["forward", NAME, "--json", "--carrier", carrier];
+        let mut first_forward = Process::start(&mut world.command_of(&old, "bob", &forward));
+        let local = first_forward.next_json()["listening"].clone();
+        let at: SocketAddr = local.as_str().unwrap().parse().unwrap();
+        let download = Slow::start(at);
+        download.until(BYTES / 8);
+        let mut todays_expose = world.start("ada", &[&expose[..], &["--take-over"]].concat());
+        assert_eq!(todays_expose.next_json()["port"], ready["port"]);
+        was_taken_over(first_expose);
+        download.until(BYTES * 3 / 8);
+        let mut todays_forward = world.start("bob", &[&forward[..], &["--take-over"]].concat());
+        assert_eq!(todays_forward.next_json()["listening"], local);
+        was_taken_over(first_forward);
+        assert!(!download.reading.is_finished(), "nothing was left for today's programs to carry");
+        assert_eq!(download.reading.join().unwrap(), expected(), "downloaded over {carrier}");
+        assert_eq!(upload(at), expected(), "uploaded over {carrier}");
     }
 }

@@ -201,3 +201,64 @@ fn connections_that_one_limit_covers_share_it_and_the_busy_one_gets_what_the_idl
     is_kept(both.iter().sum(), 1e6, control, 6.0);
     assert!(both[0] / both[1] > 0.8, "{both:?}");
 }
+
+/// Bytes a second of all that a user's command receives, over this time.
+fn rate_of_all(world: &World, user: &str, time: Duration) -> f64 {
+    let all = || {
+        let report = world.run(user, &["status", "--json"]).succeeded().json();
+        let connections = report[0]["connections"].as_array().unwrap();
+        let bytes = connections.iter().map(|one| one["bytes_received"].as_f64().unwrap()).sum::<f64>();
+        (Instant::now(), bytes)
+    };
+    let (begun, before) = all();
+    std::thread::sleep(time);
+    let (ended, after) = all();
+    (after - before) / ended.duration_since(begun).as_secs_f64()
+}
+
+/// Streams are of urgency 3, unless something else is said. How exact a limit is, the first test shows: here it is
+/// which of them holds, and none is near another.
+#[test]
+fn a_limit_by_name_or_by_urgency_holds_what_it_covers_and_nothing_else() {
+    const NAME: &str = "sink.home.alice@example.org";
+    const TIME: Duration = Duration::from_secs(4);
+    const PERCENT: f64 = 25.0;
+    let _alone = alone();
+    let (world, _names) = World::with_names();
+    let to = tcp_server(|mut socket| {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(1..) = socket.read(&mut buffer) {}
+    });
+    let to = to.to_string();
+    let mut server = world.start("alice", &["expose", NAME, "--to", &to, "--allow", "any", "--json"]);
+    assert_eq!(server.next_json()["name"], NAME);
+    let mut client = world.start("bob", &["forward", NAME, "--json"]);
+    let listening = client.next_json()["listening"].as_str().unwrap().to_owned();
+    flood(&listening);
+    let limit = |flags: &[&str]| _ = world.run("bob", &[&["limit", "forward"], flags].concat()).succeeded();
+
+    limit(&["--name", "other.home.alice@example.org", "--rate", "1Mbit"]);
+    limit(&["--urgency", "7", "--rate", "1Mbit"]);
+    std::thread::sleep(SETTLE);
+    let free = rate_of_all(&world, "alice", Duration::from_secs(1));
+    assert!(free > 5e6, "neither this name nor this urgency is its own: {free}");
+
+    limit(&["--name", NAME, "--rate", "8Mbit"]);
+    std::thread::sleep(SETTLE);
+    let control = Control::start(1e6);
+    is_kept(rate_of_all(&world, "alice", TIME), 1e6, control, PERCENT);
+
+    limit(&["--urgency", "3", "--rate", "4Mbit"]);
+    std::thread::sleep(SETTLE);
+    let control = Control::start(5e5);
+    is_kept(rate_of_all(&world, "alice", TIME), 5e5, control, PERCENT);
+
+    // Each is lifted by itself.
+    limit(&["--name", NAME, "--rate", "off"]);
+    limit(&["--urgency", "3", "--rate", "off"]);
+    let free = rate_of_all(&world, "alice", Duration::from_secs(1));
+    assert!(free > 5e6, "{free}");
+    let left = world.run("bob", &["limit", "forward"]).succeeded().stdout.clone();
+    assert!(left.contains("of urgency 7") && left.contains("for other.home.alice@example.org"), "{left}");
+    assert_eq!(left.lines().count(), 2, "{left}");
+}

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_base::SecretKey;
 use whimbrel_transport::{
-    Allow, CloseCode, Connection, ConnectionEvent, Endpoint, Events, HandOverError, ListenOptions, Listener,
-    ManualMonitor, ResumeError, Stream, SuspendError, Suspended,
+    Allow, Class, CloseCode, Connection, ConnectionEvent, Endpoint, Events, Flow, FlowOptions, HandOverError,
+    ListenOptions, Listener, ManualMonitor, ResumeError, SendOptions, Stream, SuspendError, Suspended,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -85,7 +86,7 @@ async fn between(from: &Endpoint, to: &Endpoint) -> (Connection, Connection) {
 
 /// The side that dialled hops through endpoints with different keys; the peer counts on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_counter_hops_through_four_keys_and_hosts() {
+async fn a_counter_hops_through_four_endpoints_with_a_key_each() {
     let server = endpoint(1).await;
     let accepted = counting(&server, Allow::Any).await;
     let mut heard = server.events();
@@ -344,4 +345,51 @@ async fn the_application_is_asked_whether_the_peer_may_hand_over() {
     assert_eq!(within(its_stream.read_u64()).await.unwrap(), 3);
     assert!(asked.load(Ordering::Relaxed) > 0);
     assert_eq!(served.peer_id(), next_client.id());
+}
+
+async fn send_numbers(flow: &Flow, numbers: Range<u32>) {
+    for number in numbers {
+        let silent = SendOptions { silent: true, ..SendOptions::default() };
+        within(flow.send(number.to_be_bytes().repeat(250), silent)).await.unwrap();
+    }
+}
+
+async fn hears_numbers(connection: &Connection, numbers: Range<u32>) {
+    for number in numbers {
+        let message = within(connection.recv_message()).await.unwrap();
+        assert!(message.data == number.to_be_bytes().repeat(250), "not {number}");
+    }
+}
+
+fn only_flow(connection: &Connection) -> Flow {
+    let mut flows = connection.flows();
+    assert_eq!(flows.len(), 1, "{flows:?}");
+    flows.remove(0)
+}
+
+/// Nobody reads until the end, so that messages wait, are under way, and lie at the end that goes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_go_over_to_other_keys_live_and_at_rest_each_once_and_in_order() {
+    let options = FlowOptions::new(Class::RELIABLE_SEQUENCED);
+    let (server, first) = (endpoint(101).await, endpoint(102).await);
+    let (second, third) = (endpoint(103).await, endpoint(104).await);
+    let mut listener = listen(&server, Allow::Any).await;
+    let connection = first.connect(server.addr()).await.unwrap();
+    let served = within(listener.accept()).await.unwrap();
+    let there = connection.open_flow(options).await.unwrap();
+    let back = served.open_flow(options).await.unwrap();
+    let (over, arriving) = between(&first, &second).await;
+    tokio::join!(send_numbers(&there, 0..200), send_numbers(&back, 0..200));
+    let (gone, here) =
+        tokio::join!(connection.hand_over(&over, LIMIT), second.accept_hand_over(&arriving, LIMIT));
+    gone.unwrap();
+    let here = here.unwrap();
+    let there = only_flow(&here);
+    tokio::join!(send_numbers(&there, 200..400), send_numbers(&back, 200..400));
+    let asleep = here.suspend_for(third.id(), LIMIT).await.unwrap();
+    let here = third.resume(&asleep).await.unwrap();
+    let there = only_flow(&here);
+    tokio::join!(send_numbers(&there, 400..600), send_numbers(&back, 400..600));
+    tokio::join!(hears_numbers(&served, 0..600), hears_numbers(&here, 0..600));
+    assert_eq!(served.peer_id(), third.id());
 }

@@ -73,7 +73,7 @@ async fn told(events: &mut Events, wanted: &ConnectionEvent) {
 
 /// The peer counts on, and notices nothing but that it waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_counter_hops_through_three_processes_and_hosts() {
+async fn a_counter_hops_through_four_endpoints() {
     let server = endpoint(&SecretKey::generate(), 1).await;
     let accepted = counting(&server).await;
     let key = SecretKey::generate();

@@ -1,13 +1,12 @@
 //! Messages to several peers at once, each over its own connection.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 use whimbrel_base::{EndpointId, Member, Name, NameError, RecordError};
@@ -16,19 +15,17 @@ use whimbrel_transport::{
     Connection, Flow, FlowError, FlowOptions, Outcome, Refused, SendError, SendOptions, Sent,
 };
 
+mod backlog;
 mod named;
 mod record;
 
+use self::backlog::{Backlog, Handed};
 use self::named::Following;
 pub use self::record::GroupOptions;
 
 /// Members that a group of this program's own may have. One that a [name](crate::Endpoint::group) stands for has at
 /// most [`MAX_GROUP_MEMBERS`](whimbrel_base::MAX_GROUP_MEMBERS).
 pub const MAX_MEMBERS: usize = 4096;
-/// What a message takes of a queue beside its bytes, as in a flow.
-const MESSAGE_COST: u64 = 256;
-/// As in a flow, an unreliable message without a lifetime of its own waits no longer than this.
-const UNRELIABLE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Peers that get the same messages. Each is reached by its own connection, with a flow, a path and an outcome of
 /// its own: a slow or absent one holds nobody up. Cheap to clone; all clones are one group.
@@ -74,6 +71,8 @@ pub struct Group {
 
 struct Inner {
     options: FlowOptions,
+    /// Of members that have others.
+    own_options: Mutex<BTreeMap<Member, FlowOptions>>,
     /// What each member gets first on each of its connections.
     greeting: Option<Vec<u8>>,
     members: Mutex<BTreeMap<Member, Way>>,
@@ -95,27 +94,6 @@ enum Newcomer {
     Taken,
     /// It was a member when it was called, and has been taken out meanwhile.
     LeftOut,
-}
-
-/// What waits for a member that is away.
-#[derive(Default)]
-struct Backlog {
-    waiting: VecDeque<Waiting>,
-    held: u64,
-}
-
-struct Waiting {
-    data: Vec<u8>,
-    options: SendOptions,
-    until: Option<Instant>,
-    handed: oneshot::Sender<Handed>,
-}
-
-/// What became of a message that waited.
-enum Handed {
-    Sent(Sent),
-    Refused(SendError),
-    Ended(Outcome),
 }
 
 /// Why a member is not taken into a group, or what a name stands for can't be read or changed.
@@ -174,7 +152,8 @@ impl Group {
     fn greeting(options: FlowOptions, greeting: Option<Vec<u8>>) -> Self {
         let (members, changes) = (Mutex::default(), watch::Sender::new(()));
         let following = OnceLock::new();
-        Self { inner: Arc::new(Inner { options, greeting, members, changes, following }) }
+        let own_options = Mutex::default();
+        Self { inner: Arc::new(Inner { options, own_options, greeting, members, changes, following }) }
     }
 
     /// Takes the peer of a connection in as a member that is here, instead of an older connection of the same
@@ -184,6 +163,14 @@ impl Group {
     /// [`GroupError`] if the group is full, or the peer takes no messages.
     pub async fn add(&self, connection: &Connection) -> Result<(), GroupError> {
         self.inner.add(Member::Key(connection.peer_id()), connection, Newcomer::Taken).await
+    }
+
+    /// Says what a member's flow is like, instead of the group's: its class, its urgency, its queue and all else.
+    /// Holds for what is sent while the member is away, and for its flow when it is [added](Self::add) next; one
+    /// that is here keeps its flow until then. Forgotten when the member is [removed](Self::remove). False if
+    /// [`MAX_MEMBERS`] others have options of their own.
+    pub fn set_options(&self, member: impl Into<Member>, options: FlowOptions) -> bool {
+        self.inner.set_options(member.into(), options)
     }
 
     /// Takes a peer in as a member that is away: what is sent from now on waits for it. False if it is a member
@@ -231,7 +218,7 @@ impl Group {
         let each = members.iter_mut();
         each.map(|(member, way)| Delivery {
             member: member.clone(),
-            state: self.inner.put(way, data, options),
+            state: self.inner.put(member, way, data, options),
         })
         .collect()
     }
@@ -256,7 +243,7 @@ impl Inner {
         connection: &Connection,
         newcomer: Newcomer,
     ) -> Result<(), GroupError> {
-        let flow = connection.open_flow(self.options).await?;
+        let flow = connection.open_flow(self.options_of(&member)).await?;
         if let Some(greeting) = &self.greeting {
             // A flow that was opened just now has room; that the connection is over is heard of elsewhere.
             let _ = flow.try_send(&greeting[..], SendOptions { silent: true, ..SendOptions::default() });
@@ -297,7 +284,22 @@ impl Inner {
         }
     }
 
+    fn set_options(&self, member: Member, options: FlowOptions) -> bool {
+        let mut own = self.own_options.lock().unwrap_or_else(PoisonError::into_inner);
+        if own.len() >= MAX_MEMBERS && !own.contains_key(&member) {
+            return false;
+        }
+        own.insert(member, options);
+        true
+    }
+
+    fn options_of(&self, member: &Member) -> FlowOptions {
+        let own = self.own_options.lock().unwrap_or_else(PoisonError::into_inner);
+        own.get(member).copied().unwrap_or(self.options)
+    }
+
     fn remove(&self, member: &Member) -> bool {
+        self.own_options.lock().unwrap_or_else(PoisonError::into_inner).remove(member);
         let removed = self.lock().remove(member);
         if removed.is_some() {
             self.changes.send_replace(());
@@ -306,7 +308,7 @@ impl Inner {
     }
 
     /// Sends to one member. One whose connection has ended is away from now on.
-    fn put(&self, way: &mut Way, data: &[u8], options: SendOptions) -> State {
+    fn put(&self, member: &Member, way: &mut Way, data: &[u8], options: SendOptions) -> State {
         if let Way::Here(flow) = way {
             match flow.try_send(data, options) {
                 Ok(sent) => return State::Sent(sent),
@@ -317,65 +319,13 @@ impl Inner {
             }
         }
         match way {
-            Way::Away(backlog) => backlog.put(data, options, &self.options),
+            Way::Away(backlog) => backlog.put(data, options, &self.options_of(member)),
             Way::Here(_) => State::Refused(SendError::Full),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Member, Way>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn cost(data: &[u8]) -> u64 {
-    data.len() as u64 + MESSAGE_COST
-}
-
-impl Backlog {
-    fn put(&mut self, data: &[u8], options: SendOptions, flow: &FlowOptions) -> State {
-        let now = Instant::now();
-        self.drop_dead(now);
-        if self.held > 0 && self.held + cost(data) > flow.queue {
-            return State::Refused(SendError::Full);
-        }
-        let patience = (!flow.class.reliable).then_some(UNRELIABLE_PATIENCE);
-        let until = options.lifetime.or(patience).and_then(|time| now.checked_add(time));
-        let (handed, waits) = oneshot::channel();
-        self.held += cost(data);
-        self.waiting.push_back(Waiting { data: data.to_vec(), options, until, handed });
-        let sleep = until.map(|at| Box::pin(tokio::time::sleep_until(at.into())));
-        State::Waits { waits, sleep }
-    }
-
-    /// What has outlived its lifetime is not kept.
-    fn drop_dead(&mut self, now: Instant) {
-        let dead = |waiting: &Waiting| waiting.until.is_some_and(|at| at <= now);
-        let mut left = VecDeque::new();
-        for waiting in self.waiting.drain(..) {
-            if dead(&waiting) {
-                self.held -= cost(&waiting.data);
-                // Nobody may wait for it.
-                let _ = waiting.handed.send(Handed::Ended(Outcome::Expired));
-            } else {
-                left.push_back(waiting);
-            }
-        }
-        self.waiting = left;
-    }
-
-    /// The member is here: sends what is still alive.
-    fn hand_over(&mut self, flow: &Flow) {
-        let now = Instant::now();
-        self.drop_dead(now);
-        for Waiting { data, mut options, until, handed } in self.waiting.drain(..) {
-            options.lifetime = until.map(|at| at.saturating_duration_since(now));
-            let handed_over = match flow.try_send(data, options) {
-                Ok(sent) => Handed::Sent(sent),
-                Err(Refused { error, .. }) => Handed::Refused(error),
-            };
-            let _ = handed.send(handed_over);
-        }
-        self.held = 0;
     }
 }
 

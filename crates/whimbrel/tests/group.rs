@@ -111,6 +111,31 @@ async fn every_member_gets_each_message_and_one_that_is_out_of_reach_what_is_ali
     }
 }
 
+/// The class of the next message.
+async fn heard_as(member: &Member) -> Class {
+    timeout(LIMIT, member.connection.recv_message()).await.expect("nothing came").unwrap().class
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_may_have_a_class_of_its_own_until_it_is_removed() {
+    let mut speaker = Speaker::at(221, FlowOptions::new(Class::RELIABLE_SEQUENCED)).await;
+    let keys = keys(2);
+    assert!(speaker.group.set_options(keys[1].id(), FlowOptions::new(Class::RELIABLE)));
+    let members = [speaker.join(&keys[0], 222).await, speaker.join(&keys[1], 223).await];
+    for delivery in speaker.group.send("to both", SendOptions::default()) {
+        assert_eq!(outcome(delivery).await, Ok(Outcome::Delivered));
+    }
+    assert_eq!(heard_as(&members[0]).await, Class::RELIABLE_SEQUENCED);
+    assert_eq!(heard_as(&members[1]).await, Class::RELIABLE);
+
+    assert!(speaker.group.remove(keys[1].id()));
+    speaker.group.add(&members[1].accepted).await.unwrap();
+    speaker.group.send("as all get it", SendOptions { silent: true, ..SendOptions::default() });
+    for member in &members {
+        assert_eq!(heard_as(member).await, Class::RELIABLE_SEQUENCED);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_for_an_expected_member_is_bounded_and_arrives_in_order_when_it_comes() {
     let options = FlowOptions { queue: 4000, ..FlowOptions::new(Class::RELIABLE_SEQUENCED) };

@@ -1,6 +1,8 @@
 //! Moves of named endpoints: real hosts around a router, one of them the name service.
 #![allow(clippy::unwrap_used)]
 
+#[path = "lab_names/asleep.rs"]
+mod asleep;
 #[path = "lab_names/far.rs"]
 mod far;
 #[path = "../../transport/tests/lab_support/mod.rs"]

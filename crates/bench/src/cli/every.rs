@@ -41,6 +41,7 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::message_outage::run(plan, output)?;
     benches::mockets_tables::run(plan, output)?;
     benches::suspend::run(plan, output)?;
+    benches::hand_over_gap::run(plan, output)?;
     benches::access_decision::run(plan, None, output)?;
     if plan.quick {
         // The whole takes hours, and is run by itself: `make eval-access`.

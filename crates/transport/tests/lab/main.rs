@@ -8,8 +8,10 @@ mod causes;
 mod datagrams;
 mod faults;
 mod hand_over;
+mod hops;
 #[path = "../lab_support/mod.rs"]
 mod lab_support;
+mod messages;
 mod moves;
 mod mptcp;
 mod multipath;
@@ -19,6 +21,7 @@ mod multipath_many;
 mod multipath_promises;
 mod notices;
 mod one_round_trip;
+mod outages;
 mod predecessors;
 mod quic;
 #[path = "../raw/mod.rs"]

@@ -1,7 +1,7 @@
 //! Messages to several peers at once, for programs without an async runtime.
 
 use whimbrel_base::{EndpointId, Member};
-use whimbrel_transport::{Outcome, SendError, SendOptions};
+use whimbrel_transport::{FlowOptions, Outcome, SendError, SendOptions};
 
 use super::Connection;
 use super::runtime::Background;
@@ -25,6 +25,11 @@ impl Group {
     /// [`GroupError`] if the group is full, or the peer takes no messages.
     pub fn add(&self, connection: &Connection) -> Result<(), GroupError> {
         self.runtime.wait(self.group.add(connection.inner()))
+    }
+
+    /// Says what a member's flow is like, instead of the group's; see [`crate::Group::set_options`].
+    pub fn set_options(&self, member: impl Into<Member>, options: FlowOptions) -> bool {
+        self.group.set_options(member, options)
     }
 
     /// Takes a peer in as a member that is away: what is sent from now on waits for it. False if it is a member

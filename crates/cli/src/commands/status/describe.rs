@@ -274,4 +274,24 @@ mod tests {
         assert!(says(true, &[true, true]));
         assert!(!says(false, &[true]) && !says(true, &[true, false]) && !says(true, &[]));
     }
+
+    fn flow(id: u64, reliable: bool, sent: u64) -> FlowReport {
+        let counts = MessageCounts { sent, delivered: sent, ..MessageCounts::default() };
+        FlowReport { id, open: id == 0, reliable, sequenced: true, urgency: 3, counts }
+    }
+
+    #[test]
+    fn several_flows_have_a_line_each() {
+        let counts = MessageCounts { sent: 5, delivered: 5, ..MessageCounts::default() };
+        let mut report = MessageReport { counts, received: 0, discarded: 0, flows: vec![flow(0, true, 3)] };
+        assert_eq!(describe_messages(&report), "\n    messages: queued 0, sent 5, delivered 5");
+        report.flows.extend([flow(2, false, 2), flow(4, false, 0)]);
+        let text = describe_messages(&report);
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        let shown = [
+            "      flow 0 (reliable sequenced, urgency 3): queued 0, sent 3, delivered 3",
+            "      flow 2 (unreliable sequenced, urgency 3, closed): queued 0, sent 2, delivered 2",
+        ];
+        assert_eq!(lines, shown, "the third has sent nothing");
+    }
 }
