@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 
 use crate::benches::handover::Experiment;
+use crate::benches::reach::Experiment as Reach;
 use crate::benches::recovery::AWAY_MS;
 use crate::benches::session_move::Experiment as Move;
 use crate::benches::{self, Plan, child};
@@ -30,6 +31,7 @@ Examples:
   whimbrel-bench handover                  the papers' experiments with two links
   whimbrel-bench handover --only goodput,delay --rounds 5
   whimbrel-bench session-move --only download,talk
+  whimbrel-bench reach --only time,moves   direct paths between homes behind NAT
   whimbrel-bench access-pages --browsers client --pages \"32 x\" --rounds 3
   whimbrel-bench ping-pong --systems whimbrel,tls --json
 
@@ -101,6 +103,12 @@ enum Command {
     },
     /// In the lab: how soon a known peer behind a relay is heard.
     RelayFirstByte,
+    /// In the lab: direct paths between homes behind NAT, moves, and a relay's death, beside iroh.
+    Reach {
+        /// Only these.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<Reach>,
+    },
     /// Connections accepted a second, beside many idle ones and beside few.
     Accept {
         /// How many idle connections are many.
@@ -264,6 +272,7 @@ impl Cli {
                 benches::relayed::idle::run(&plan, connections, &mut output)
             }
             Command::RelayFirstByte => benches::relayed::first_byte::run(&plan, &mut output),
+            Command::Reach { only } => benches::reach::run(&plan, &only, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::ConnectLab => benches::connect_lab::run(&plan, &mut output),
             Command::Accept { connections } => benches::accept::run(&plan, connections, &mut output),

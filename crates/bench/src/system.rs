@@ -1,7 +1,7 @@
 //! The systems that are measured, behind one interface: serve, and connect.
 
 #[cfg(feature = "peers")]
-mod crypto;
+pub(crate) mod crypto;
 #[cfg(feature = "peers")]
 mod iroh;
 #[cfg(feature = "peers")]
