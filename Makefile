@@ -22,6 +22,10 @@ MUTANTS ?= 200
 # How often `make eval-access` loads each page by each policy.
 ROUNDS ?= 7
 
+# How often `make eval-reach` tries each pair of gateways, and how many MiB go through it in the first run.
+RUNS ?= 20
+SIZE ?= 1024
+
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
@@ -86,7 +90,8 @@ eval-devices: build ## Move sessions in the lab, merge histories of a user's dev
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- session-move --out bench/results
 	WHIMBREL_HISTORIES=100000 $(CARGO) test --release -p whimbrel-devices --lib -j $(JOBS) -- histories --nocapture
 
-eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (some twelve minutes)
+eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (RUNS=20, SIZE=1024 MiB: two hours)
+	WHIMBREL_RUNS=$(RUNS) WHIMBREL_SIZE=$(SIZE) $(CARGO) test --release -p whimbrel-relay --test matrix -j $(JOBS) -- --nocapture
 	$(CARGO) test --release -p whimbrel-relay --test punching --test crowds --test lifetimes -j $(JOBS) -- --ignored --nocapture
 
 eval-access: build ## Load the paper's pages over two networks in browsers, by every policy (hours; ROUNDS=7; results in bench/results)

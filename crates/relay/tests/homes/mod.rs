@@ -1,18 +1,20 @@
 //! Two homes behind NAT gateways, with relays between.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
+pub(crate) mod gateway;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use whimbrel_base::SecretKey;
 use whimbrel_lab::{HomesPlan, Link, NatGateway, Place};
 use whimbrel_relay::{Directory, Keeper, Limits, Relay};
-use whimbrel_transport::{Allow, Connection, Endpoint};
+use whimbrel_transport::{Allow, Builder, Connection, ConnectionEvent, Endpoint, Locator, PathState};
 
 pub(crate) use whimbrel_lab::Carriers;
 
 use crate::lab_support::ms;
-use crate::lab_support::net::{Family, Node};
+use crate::lab_support::net::{Family, Node, Watch};
 use crate::lab_support::traffic::Server;
 
 /// Two homes, each behind its gateway, and relays on the Internet between them. 18 ms between a home and a relay.
@@ -70,20 +72,39 @@ impl Homes {
 
     /// A relay at that port.
     pub(crate) fn relay_at(&self, number: usize, port: u16) -> Relay {
+        self.relay_with(number, port, Limits::default())
+    }
+
+    /// A relay that gives no more than that.
+    pub(crate) fn relay_with(&self, number: usize, port: u16, limits: Limits) -> Relay {
         let node = &self.relays[number].0;
         let endpoint = node.endpoint_with(|builder| builder.config(Relay::config()).port(port));
-        node.wait(Relay::start(endpoint, Allow::Any, Limits::default(), Vec::new())).unwrap()
+        node.wait(Relay::start(endpoint, Allow::Any, limits, Vec::new())).unwrap()
     }
 
     /// A server with reservations at the relays.
     pub(crate) fn serve(&self, relays: &[&Relay]) -> (Server, Keeper) {
-        let key = SecretKey::generate();
-        let endpoint = self.server.endpoint_with(|builder| builder.secret_key(key.clone()));
+        self.serve_as(&SecretKey::generate(), relays)
+    }
+
+    /// The same, with that key.
+    pub(crate) fn serve_as(&self, key: &SecretKey, relays: &[&Relay]) -> (Server, Keeper) {
+        self.serve_with(key, relays, |builder| builder)
+    }
+
+    /// The same, on an endpoint that is changed a little.
+    pub(crate) fn serve_with(
+        &self,
+        key: &SecretKey,
+        relays: &[&Relay],
+        change: impl FnOnce(Builder) -> Builder + Send,
+    ) -> (Server, Keeper) {
+        let endpoint = self.server.endpoint_with(|builder| change(builder.secret_key(key.clone())));
         let server = Server::start(&self.server, endpoint.clone());
         let directories = relays.iter().map(|relay| Arc::new(relay.endpoint().addr()) as Arc<dyn Directory>);
         let directories: Vec<_> = directories.collect();
         let count = directories.len();
-        let keeper = self.server.wait(async { Keeper::start(endpoint, &key, directories) });
+        let keeper = self.server.wait(async { Keeper::start(endpoint, key, directories) });
         let mut news = keeper.news();
         self.server.wait(async { news.wait_for(|now| now.held == count).await.unwrap() });
         (server, keeper)
@@ -94,4 +115,22 @@ impl Homes {
         let connection = self.client.wait(client.connect(server.endpoint.addr())).unwrap();
         (client, connection)
     }
+}
+
+/// Waits for the first direct path; tells how long it took.
+pub(crate) fn direct(homes: &Homes, connection: &Connection, limit: Duration) -> Option<Duration> {
+    let begun = Instant::now();
+    let mut watch = Watch::new(connection);
+    if is_direct(connection) {
+        return Some(Duration::ZERO);
+    }
+    let up = watch.next(|event| matches!(event, ConnectionEvent::PathUp { remote: Locator::Direct(_), .. }));
+    let up = async { tokio::time::timeout(limit, up).await };
+    homes.client.runtime.block_on(up).ok().map(|_| begun.elapsed())
+}
+
+/// Whether a path carries, or could, that is not through a relay.
+pub(crate) fn is_direct(connection: &Connection) -> bool {
+    let paths = connection.stats().paths;
+    paths.iter().any(|path| matches!(path.remote, Locator::Direct(_)) && path.state == PathState::Active)
 }

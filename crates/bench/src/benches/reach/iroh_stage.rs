@@ -81,6 +81,19 @@ async fn serve(incoming: Incoming, handler: Handler) -> Result<()> {
     Ok(())
 }
 
+/// A client's endpoint, which is closed where it ran.
+struct Closing {
+    endpoint: Endpoint,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let endpoint = self.endpoint.clone();
+        self.runtime.spawn(async move { endpoint.close().await });
+    }
+}
+
 impl Iroh {
     pub(super) fn start(homes: &Homes) -> Result<Self> {
         let node = homes.relays.last().context("there is no host for a relay")?;
@@ -119,6 +132,7 @@ impl Stage for Iroh {
             let paths = watched.paths();
             paths.iter().any(|path| path.is_ip() && path.is_selected())
         };
-        Ok(Connected::new(channel, times, looks, (connection, endpoint)))
+        let closing = Closing { endpoint, runtime: homes.client.runtime.handle().clone() };
+        Ok(Connected::new(channel, times, looks, (connection, closing)))
     }
 }

@@ -50,7 +50,7 @@ impl System {
 pub(super) fn all(homes: &Homes) -> Result<Vec<(System, Box<dyn Stage>)>> {
     let start = |system: &System| {
         let stage = system.stage(homes).with_context(|| format!("{} cannot start", system.name()))?;
-        Ok((*system, stage))
+        anyhow::Ok((*system, stage))
     };
     System::all().iter().map(start).collect()
 }
