@@ -93,7 +93,7 @@ enum Command {
     ConnectLab,
     /// Relays of a group, simulated: how even their load is, and how near they are, when places fail.
     RelaysAtScale,
-    /// In the lab: what a relay carries, beside HAProxy.
+    /// In the lab: what a relay carries, beside HAProxy and iroh-relay.
     Relay,
     /// In the lab: what idle connections cost a relay, beside HAProxy.
     RelayIdle {
@@ -101,7 +101,7 @@ enum Command {
         #[arg(long)]
         connections: Option<usize>,
     },
-    /// In the lab: how soon a known peer behind a relay is heard.
+    /// In the lab: how soon a known peer behind a relay is heard, beside iroh.
     RelayFirstByte,
     /// In the lab: direct paths between homes behind NAT, moves, and a relay's death, beside iroh.
     Reach {
@@ -237,6 +237,9 @@ enum Command {
     RelayChild {
         #[arg(long)]
         connections: usize,
+        /// iroh's relay, which has no such limit.
+        #[arg(long)]
+        iroh: bool,
     },
 }
 
@@ -246,8 +249,11 @@ impl Cli {
         if let Command::IdleChild(role) = command {
             return child::run(role);
         }
-        if let Command::RelayChild { connections } = command {
-            return benches::relayed::child::run(connections);
+        if let Command::RelayChild { connections, iroh } = command {
+            return match iroh {
+                true => benches::relayed::child::run_iroh(),
+                false => benches::relayed::child::run(connections),
+            };
         }
         if let Command::Report { page } = command {
             return report(&self.options.out.unwrap_or_else(|| KEPT_IN.into()), page.as_deref());

@@ -5,6 +5,8 @@ pub(crate) mod crypto;
 #[cfg(feature = "peers")]
 mod iroh;
 #[cfg(feature = "peers")]
+pub(crate) mod iroh_relay;
+#[cfg(feature = "peers")]
 pub(crate) mod quinn;
 mod tcp;
 #[cfg(feature = "peers")]
