@@ -99,7 +99,7 @@ eval-access: build ## Load the paper's pages over two networks in browsers, by e
 	WHIMBREL_BROWSERS=required $(CARGO) test --release -p whimbrel-bench -j $(JOBS) -- access_pages
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- access-pages --rounds $(ROUNDS) --out bench/results --traces $(TRACES)
 
-bench: build ## Measure against the peers (some three hours and a half; results in bench/results)
+bench: build ## Measure against the peers (some five hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)
 
 bench-key: ## Measure the key benches (some 25 minutes; results in bench/results, docs/results.md)
