@@ -106,7 +106,7 @@ impl Homes {
             shared = Some(router);
         }
         let mut inside = Vec::new();
-        for (name, number) in [("client", 1), ("server", 2)] {
+        for (name, number) in [("client", 1_u8), ("server", 2)] {
             let mut to = shared.clone().unwrap_or_else(|| internet.clone());
             if matches!(plan.carriers, Carriers::Own(own) if own[usize::from(number) - 1]) {
                 let (router, nat) =

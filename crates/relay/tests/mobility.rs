@@ -103,8 +103,8 @@ fn sides_that_move_while_their_relay_sends_them_away_go_on_through_the_other_one
     transfer.reach(&homes.client, 1 << 20);
     let leaving = used(&relays);
     thread::scope(|scope| {
-        let node = &homes.relays[leaving].0;
-        scope.spawn(|| node.wait(relays[leaving].drain(secs(5))));
+        let (node, relay) = (&homes.relays[leaving].0, &relays[leaving]);
+        scope.spawn(move || node.wait(relay.drain(secs(5))));
         homes.client.move_on();
         homes.server.move_on();
     });

@@ -133,14 +133,15 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
                     trials.push(trial);
                 }
                 #[cfg(feature = "peers")]
-                if let Work::Bulk(count) = work {
-                    let rate = super::iroh::bulk(chain, count, length)
-                        .with_context(|| format!("{} through iroh-relay, {link}", work.case()))?;
-                    let trial = Trial::new(super::iroh::NAME, round)
-                        .in_case(format!("{}, {link}", work.case()))
-                        .with("rate", rate);
-                    output.trial(&SPEC, &trial);
-                    trials.push(trial);
+                {
+                    if let Work::Bulk(count) = work {
+                        let case = format!("{}, {link}", work.case());
+                        let rate = super::iroh::bulk(chain, count, length)
+                            .with_context(|| format!("{case} through iroh-relay"))?;
+                        let trial = Trial::new(super::iroh::NAME, round).in_case(case).with("rate", rate);
+                        output.trial(&SPEC, &trial);
+                        trials.push(trial);
+                    }
                 }
             }
         }
