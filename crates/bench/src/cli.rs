@@ -104,6 +104,7 @@ enum Command {
     /// In the lab: how soon a known peer behind a relay is heard, beside iroh.
     RelayFirstByte,
     /// In the lab: direct paths between homes behind NAT, moves, and a relay's death, beside iroh.
+    #[command(alias = "relay-direct")]
     Reach {
         /// Only these.
         #[arg(long, value_enum, value_delimiter = ',')]
