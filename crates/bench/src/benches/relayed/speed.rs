@@ -1,5 +1,5 @@
-//! What a relay carries, beside HAProxy in TCP mode and (bulk) iroh's relay: bulk over 1 and 100 connections, new connections a second, and
-//! how long a byte takes there and back.
+//! What a relay carries, beside HAProxy in TCP mode: bulk over 1 and 100 connections (beside iroh's relay too), new
+//! connections a second, and how long a byte takes there and back.
 //!
 //! Client and server are the same for each relay, in this process, and know no TLS. The relay is a process of its
 //! own.
@@ -32,7 +32,8 @@ const ROOM: usize = 2000;
 
 const SPEC: Spec = Spec {
     name: "relay",
-    title: "what a relay carries, beside HAProxy in TCP mode and iroh-relay; late: how much longer a byte takes there and back",
+    title: "what a relay carries, beside HAProxy in TCP mode and iroh-relay; late: how much longer a byte takes \
+            there and back",
     metrics: &[
         Metric { key: "rate", unit: "Gbit/s" },
         Metric { key: "connections", unit: "1/s" },
