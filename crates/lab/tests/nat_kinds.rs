@@ -123,23 +123,34 @@ fn a_gateway_that_is_told_to_turns_packets_back_to_hosts_inside() {
     sends(&pair[1], from, &pair[0], true);
 }
 
+/// Whether a mapping is there still after twice that time, at a gateway that was told to forget after it, or told
+/// nothing: the kernel of its own accord remembers for half a minute at least.
+fn remembers(lives: Duration, is_told: bool) -> bool {
+    let world = world();
+    world.nat.set_kind(NatKind::PortRestricted).unwrap();
+    let (inside, outside) = (world.inside(), world.outside());
+    let shown = seen(&inside, &outside[0]);
+    sends(&outside[0], shown, &inside, true);
+    if is_told {
+        world.nat.forget_idle_udp_after(lives).unwrap();
+    }
+    // Told only now: before this packet, which counts for the mapping, a busy machine may have been slow.
+    sends(&outside[0], shown, &inside, true);
+    std::thread::sleep(lives * 2);
+    inside.set_read_timeout(Some(if is_told { A_WHILE } else { SURELY })).unwrap();
+    outside[0].send_to(b"in", shown).unwrap();
+    inside.recv_from(&mut [0; 8]).is_ok()
+}
+
 #[test]
 fn a_gateway_forgets_what_was_idle_for_as_long_as_it_was_told() {
     if !require!() {
         return;
     }
     let lives = Duration::from_secs(2);
-    for is_told in [true, false] {
-        let world = world();
-        world.nat.set_kind(NatKind::PortRestricted).unwrap();
-        if is_told {
-            world.nat.forget_idle_udp_after(lives).unwrap();
-        }
-        let (inside, outside) = (world.inside(), world.outside());
-        let shown = seen(&inside, &outside[0]);
-        sends(&outside[0], shown, &inside, true);
-        std::thread::sleep(lives * 2);
-        // What the kernel does of its own accord is to remember for half a minute at least.
-        sends(&outside[0], shown, &inside, !is_told);
-    }
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| remembers(lives, true));
+        assert!(remembers(lives, false));
+        assert!(!told.join().unwrap());
+    });
 }

@@ -10,34 +10,48 @@ mod homes;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use homes::{Homes, direct};
-use lab_support::traffic::{Echo, Transfer, Way};
+use homes::{Homes, is_direct};
+use lab_support::traffic::{Server, Transfer, Way};
 use lab_support::{ms, secs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, SecretKey};
 use whimbrel_lab::{Direction, NatKind, require};
 use whimbrel_relay::{Limits, Relay};
-use whimbrel_transport::{CloseCode, Config, Endpoint, Suspended};
+use whimbrel_transport::{CloseCode, Config, Connection, Endpoint, Suspended};
 
-const SIZE: u64 = 8 << 20;
+const SIZE: u64 = 4 << 20;
 /// What takes seconds at most takes less than this on a busy machine.
 const SURELY: Duration = Duration::from_secs(90);
 const CROWD: usize = 200;
 
-fn passes_on(relay: &Relay) -> bool {
+/// How many connections and flows go through a relay.
+fn passed_on(relay: &Relay) -> u64 {
     let stats = relay.stats();
-    stats.splices + stats.flows > 0
+    stats.splices + stats.flows
 }
 
-/// The relay that is used, of two.
+/// The relay that is used more than the other one.
 fn used(relays: &[Relay; 2]) -> usize {
     let begun = Instant::now();
     loop {
-        if let Some(used) = relays.iter().position(passes_on) {
-            return used;
+        let [first, second] = relays.each_ref().map(passed_on);
+        if first.max(second) > 0 {
+            return usize::from(second > first);
         }
         assert!(begun.elapsed() < SURELY, "no relay is used");
+        thread::sleep(ms(10));
+    }
+}
+
+/// Has bytes go through a connection whose other relay is gone, and waits until this one says that it carries: what
+/// came before may have been sent to the end while the other one lived.
+fn goes_through(relay: &Relay, homes: &Homes, connection: &Connection, server: &Server) {
+    Transfer::start(&homes.client, connection, server, Way::Down, 64 << 10)
+        .finish_within(&homes.client, SURELY);
+    let begun = Instant::now();
+    while passed_on(relay) == 0 {
+        assert!(begun.elapsed() < SURELY, "the other relay carries nothing");
         thread::sleep(ms(10));
     }
 }
@@ -53,18 +67,29 @@ fn a_side_that_moves_while_holes_are_punched_is_connected_directly_all_the_same(
     if !require!() {
         return;
     }
-    for server_moves in [false, true] {
-        let homes = Homes::apart(1, ms(140));
-        homes.gateways.iter().for_each(|gateway| gateway.set_kind(NatKind::PortRestricted).unwrap());
-        let relay = homes.relay(0);
-        let (server, _keeper) = homes.serve(&[&relay]);
-        let (_client, connection) = homes.connect(&server);
-        let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, 1 << 20);
-        let moving = if server_moves { &homes.server } else { &homes.client };
-        moving.move_on();
-        direct(&homes, &connection, SURELY).expect("no direct path");
-        transfer.finish_within(&homes.client, SURELY);
+    // Mostly waiting.
+    thread::scope(|scope| {
+        scope.spawn(|| moves_while_holes_are_punched(false));
+        moves_while_holes_are_punched(true);
+    });
+}
+
+fn moves_while_holes_are_punched(server_moves: bool) {
+    let homes = Homes::apart(1, ms(140));
+    homes.gateways.iter().for_each(|gateway| gateway.set_kind(NatKind::PortRestricted).unwrap());
+    let relay = homes.relay(0);
+    let (server, _keeper) = homes.serve(&[&relay]);
+    let (_client, connection) = homes.connect(&server);
+    let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, 256 << 10);
+    let moving = if server_moves { &homes.server } else { &homes.client };
+    moving.move_on();
+    // Looked at, not waited for as an event: on a busy machine the path may be there before the move, and stay.
+    let begun = Instant::now();
+    while !is_direct(&connection) {
+        assert!(begun.elapsed() < SURELY, "no direct path");
+        thread::sleep(ms(10));
     }
+    transfer.finish_within(&homes.client, SURELY);
 }
 
 #[test]
@@ -86,7 +111,7 @@ fn sides_that_move_while_their_relay_dies_go_on_through_the_other_one() {
             homes.server.move_on();
         }
         transfer.finish_within(&homes.client, SURELY);
-        assert!(passes_on(&relays[1 - dying]), "it goes through the other relay");
+        goes_through(&relays[1 - dying], &homes, &connection, &server);
     }
 }
 
@@ -109,7 +134,7 @@ fn sides_that_move_while_their_relay_sends_them_away_go_on_through_the_other_one
         homes.server.move_on();
     });
     transfer.finish_within(&homes.client, SURELY);
-    assert!(passes_on(&relays[1 - leaving]), "it goes through the other relay");
+    goes_through(&relays[1 - leaving], &homes, &connection, &server);
 }
 
 #[test]
@@ -241,14 +266,12 @@ fn two_hundred_connections_of_one_server_whose_relay_dies_are_all_back() {
         let begin = |connection| Transfer::start(&homes.client, connection, &server, Way::Down, size);
         connections.iter().map(begin).collect::<Vec<_>>()
     };
-    let transfers = start(64 << 10);
+    let transfers = start(16 << 10);
     transfers[0].reach(&homes.client, 1);
     let dying = used(&relays);
     kill(&homes, dying);
     transfers.into_iter().for_each(|transfer| transfer.finish_within(&homes.client, SURELY));
     // Those whose bytes were all under way before are asked again.
     start(1000).into_iter().for_each(|transfer| transfer.finish_within(&homes.client, SURELY));
-    let mut echo = homes.client.wait(Echo::open(&connections[CROWD - 1]));
-    homes.client.wait(echo.say(b"all are back"));
-    assert!(passes_on(&relays[1 - dying]), "they go through the other relay");
+    goes_through(&relays[1 - dying], &homes, &connections[0], &server);
 }
