@@ -83,8 +83,6 @@ key() {
 	bench relay 2
 	bench relay-idle 1
 	bench relay-first-byte 5
-	kept=reach-moves bench reach 10 --only time,moves
-	kept=reach-death bench reach 3 --only death
 	bench accept 5 --connections "$idle"
 	bench idle 1 $idle_length
 	bench failover 2
@@ -102,6 +100,8 @@ handover() {
 
 rest() {
 	bench relays-at-scale 1
+	kept=reach-moves bench reach 10 --only time,moves
+	kept=reach-death bench reach 3 --only death
 	kept=reach-pairs bench reach 10 --only pairs
 	kept=reach-proximate bench reach 3 --only proximate
 	kept=reach-roaming bench reach 1 --only roaming
