@@ -252,7 +252,10 @@ impl Cli {
         }
         if let Command::RelayChild { connections, iroh } = command {
             return match iroh {
-                true => benches::relayed::child::run_iroh(),
+                #[cfg(feature = "peers")]
+                true => benches::relayed::iroh::run(),
+                #[cfg(not(feature = "peers"))]
+                true => Err(anyhow!("iroh is not compiled in")),
                 false => benches::relayed::child::run(connections),
             };
         }

@@ -9,6 +9,7 @@ mod pairs;
 mod proximate;
 mod roaming;
 mod stage;
+mod systems;
 mod talk;
 mod time;
 mod whimbrel_stage;

@@ -5,7 +5,7 @@ pub(crate) mod child;
 pub(crate) mod first_byte;
 pub(crate) mod idle;
 #[cfg(feature = "peers")]
-mod iroh;
+pub(crate) mod iroh;
 mod served;
 pub(crate) mod speed;
 mod stage;

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use whimbrel_lab::NatKind;
 
-use super::stage::{self, Stage};
-use super::{millis, talk};
+use super::stage::Stage;
+use super::{millis, systems, talk};
 use crate::benches::{Plan, rotated};
 use crate::lab::Homes;
 use crate::output::Output;
@@ -65,7 +65,7 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
         // A relay's host for each system.
         let homes = Homes::apart(2, Duration::from_millis(rtt))?;
         homes.set_kind(NatKind::PortRestricted)?;
-        let stages = stage::all(&homes)?;
+        let stages = systems::all(&homes)?;
         let order: Vec<usize> = (0..stages.len()).collect();
         for round in 0..plan.rounds(10) {
             for index in rotated(&order, round) {

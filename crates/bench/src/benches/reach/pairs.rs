@@ -9,7 +9,7 @@ use serde_json::json;
 use whimbrel_lab::{Block, NatKind};
 
 use super::millis;
-use super::stage::System;
+use super::systems::System;
 use crate::benches::{Plan, lanes};
 use crate::lab::Homes;
 use crate::output::Output;

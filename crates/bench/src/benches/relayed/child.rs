@@ -47,21 +47,3 @@ pub(crate) fn run(connections: usize) -> Result<()> {
     runtime.shutdown_background();
     Ok(())
 }
-
-/// The same with iroh's relay.
-pub(crate) fn run_iroh() -> Result<()> {
-    #[cfg(not(feature = "peers"))]
-    anyhow::bail!("iroh is not compiled in");
-    #[cfg(feature = "peers")]
-    {
-        sys::raise_file_limit()?;
-        let runtime = runtime()?;
-        let (relay, port) = runtime.block_on(super::iroh::serve())?;
-        println!("{}", serde_json::to_string(&Ready { id: String::new(), port })?);
-        std::io::stdout().flush().context("the parent is gone")?;
-        std::io::stdin().read_to_end(&mut Vec::new())?;
-        drop(relay);
-        runtime.shutdown_background();
-        Ok(())
-    }
-}

@@ -5,7 +5,7 @@
 //! acknowledged. A sender has no more under way than fits into the relay's queue for the receiver, so that none is
 //! thrown away.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::process::Stdio;
@@ -24,8 +24,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use whimbrel_lab::HostChild;
 
+use super::super::runtime;
 use super::child::Ready;
 use crate::lab::Chain;
+use crate::sys;
 use crate::system::crypto;
 
 pub(super) const NAME: &str = "iroh-relay";
@@ -38,7 +40,20 @@ const UNDER_WAY: usize = 64;
 const WARM_UP: Duration = Duration::from_millis(300);
 
 /// Relays in this process, until standard input ends, and says where.
-pub(super) async fn serve() -> Result<(Server, u16)> {
+pub(crate) fn run() -> Result<()> {
+    sys::raise_file_limit()?;
+    let runtime = runtime()?;
+    let (relay, port) = runtime.block_on(serve())?;
+    println!("{}", serde_json::to_string(&Ready { id: String::new(), port })?);
+    std::io::stdout().flush().context("the parent is gone")?;
+    // The workers go on meanwhile.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    drop(relay);
+    runtime.shutdown_background();
+    Ok(())
+}
+
+async fn serve() -> Result<(Server, u16)> {
     let mut config = server::ServerConfig::default();
     config.relay = Some(server::RelayConfig::new((Ipv4Addr::UNSPECIFIED, 0)));
     let server = Server::spawn(config).await?;
