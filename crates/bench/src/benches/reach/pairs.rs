@@ -194,11 +194,14 @@ fn whole(trials: &[Trial], system: System) -> Trial {
     let is_own = |name: &str| name == system.name();
     let is_other = |name: &str| name != system.name();
     let own = cases.iter().filter(|case| opened(case, &is_own)).count();
+    let share = own as f64 / cases.len().max(1) as f64;
+    let whole = Trial::new(system.name(), 0).in_case(ALL).with("share", share);
+    // Nothing is missed, or not missed, where no other system was there.
+    if !trials.iter().any(|trial| is_other(&trial.system)) {
+        return whole;
+    }
     let missed = cases.iter().filter(|case| !opened(case, &is_own) && opened(case, &is_other)).count();
-    Trial::new(system.name(), 0)
-        .in_case(ALL)
-        .with("share", own as f64 / cases.len().max(1) as f64)
-        .with("missed", missed as f64)
+    whole.with("missed", missed as f64)
 }
 
 #[cfg(test)]
