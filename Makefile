@@ -24,6 +24,10 @@ MUTANTS ?= 200
 # How often `make eval-access` loads each page by each policy.
 ROUNDS ?= 7
 
+# How often `make eval-reach` tries each pair of gateways, and how many MiB go through it in the first run.
+RUNS ?= 20
+SIZE ?= 1024
+
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
@@ -104,7 +108,8 @@ eval-devices: build ## Move sessions in the lab, merge histories of a user's dev
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- session-move --out bench/results
 	WHIMBREL_HISTORIES=100000 $(CARGO) test --release -p whimbrel-devices --lib -j $(JOBS) -- histories --nocapture
 
-eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (some twelve minutes)
+eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (hours; RUNS=20, SIZE=1024 MiB)
+	WHIMBREL_RUNS=$(RUNS) WHIMBREL_SIZE=$(SIZE) $(CARGO) test --release -p whimbrel-relay --test matrix -j $(JOBS) -- --nocapture
 	$(CARGO) test --release -p whimbrel-relay --test punching --test crowds --test lifetimes -j $(JOBS) -- --ignored --nocapture
 
 eval-access: build ## Load the paper's pages over two networks in browsers, by every policy (hours; ROUNDS=7; results in bench/results)
@@ -112,7 +117,7 @@ eval-access: build ## Load the paper's pages over two networks in browsers, by e
 	WHIMBREL_BROWSERS=required $(CARGO) test --release -p whimbrel-bench -j $(JOBS) -- access_pages
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- access-pages --rounds $(ROUNDS) --out bench/results --traces $(TRACES)
 
-bench: build ## Measure against the peers (some three hours and a half; results in bench/results)
+bench: build ## Measure against the peers (hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)
 
 bench-key: ## Measure the key benches (some 25 minutes; results in bench/results, docs/results.md)

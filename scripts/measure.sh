@@ -100,6 +100,12 @@ handover() {
 }
 
 rest() {
+	bench relays-at-scale 1
+	kept=reach-moves bench reach 10 --only time,moves
+	kept=reach-death bench reach 3 --only death
+	kept=reach-pairs bench reach 10 --only pairs
+	kept=reach-proximate bench reach 3 --only proximate
+	kept=reach-roaming bench reach 1 --only roaming
 	bench idle 2
 	bench quic-recovery 5
 	bench server-move 2

@@ -26,6 +26,7 @@ pub(crate) mod mockets_tables;
 pub(crate) mod ping_pong;
 pub(crate) mod proxy_http;
 pub(crate) mod rate_limit;
+pub(crate) mod reach;
 pub(crate) mod recovery;
 pub(crate) mod relayed;
 pub(crate) mod relays;

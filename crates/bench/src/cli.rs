@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 
 use crate::benches::handover::Experiment;
+use crate::benches::reach::Experiment as Reach;
 use crate::benches::recovery::AWAY_MS;
 use crate::benches::session_move::Experiment as Move;
 use crate::benches::{self, Plan, child};
@@ -30,6 +31,7 @@ Examples:
   whimbrel-bench handover                  the papers' experiments with two links
   whimbrel-bench handover --only goodput,delay --rounds 5
   whimbrel-bench session-move --only download,talk
+  whimbrel-bench reach --only time,moves   direct paths between homes behind NAT
   whimbrel-bench access-pages --browsers client --pages \"32 x\" --rounds 3
   whimbrel-bench ping-pong --systems whimbrel,tls --json
 
@@ -91,7 +93,7 @@ enum Command {
     ConnectLab,
     /// Relays of a group, simulated: how even their load is, and how near they are, when places fail.
     RelaysAtScale,
-    /// In the lab: what a relay carries, beside HAProxy.
+    /// In the lab: what a relay carries, beside HAProxy and iroh-relay.
     Relay,
     /// In the lab: what idle connections cost a relay, beside HAProxy.
     RelayIdle {
@@ -99,8 +101,15 @@ enum Command {
         #[arg(long)]
         connections: Option<usize>,
     },
-    /// In the lab: how soon a known peer behind a relay is heard.
+    /// In the lab: how soon a known peer behind a relay is heard, beside iroh.
     RelayFirstByte,
+    /// In the lab: direct paths between homes behind NAT, moves, and a relay's death, beside iroh.
+    #[command(alias = "relay-direct")]
+    Reach {
+        /// Only these.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<Reach>,
+    },
     /// Connections accepted a second, beside many idle ones and beside few.
     Accept {
         /// How many idle connections are many.
@@ -231,6 +240,9 @@ enum Command {
     RelayChild {
         #[arg(long)]
         connections: usize,
+        /// iroh's relay, which has no such limit.
+        #[arg(long)]
+        iroh: bool,
     },
 }
 
@@ -240,8 +252,14 @@ impl Cli {
         if let Command::IdleChild(role) = command {
             return child::run(role);
         }
-        if let Command::RelayChild { connections } = command {
-            return benches::relayed::child::run(connections);
+        if let Command::RelayChild { connections, iroh } = command {
+            return match iroh {
+                #[cfg(feature = "peers")]
+                true => benches::relayed::iroh::run(),
+                #[cfg(not(feature = "peers"))]
+                true => Err(anyhow!("iroh is not compiled in")),
+                false => benches::relayed::child::run(connections),
+            };
         }
         if let Command::Report { page } = command {
             return report(&self.options.out.unwrap_or_else(|| KEPT_IN.into()), page.as_deref());
@@ -266,6 +284,7 @@ impl Cli {
                 benches::relayed::idle::run(&plan, connections, &mut output)
             }
             Command::RelayFirstByte => benches::relayed::first_byte::run(&plan, &mut output),
+            Command::Reach { only } => benches::reach::run(&plan, &only, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::ConnectLab => benches::connect_lab::run(&plan, &mut output),
             Command::Accept { connections } => benches::accept::run(&plan, connections, &mut output),

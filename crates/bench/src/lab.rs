@@ -2,9 +2,11 @@
 
 mod chain;
 pub(crate) mod haproxy;
+mod homes;
 mod hub;
 mod line;
 mod netlink;
+mod phones;
 pub(crate) mod program;
 mod traffic;
 mod two_links;
@@ -18,9 +20,11 @@ use anyhow::{Context, Result};
 use whimbrel_lab::{Host, Lab, LinkSpec, Runtime};
 
 pub(crate) use self::chain::Chain;
+pub(crate) use self::homes::Homes;
 pub(crate) use self::hub::{Hub, Spoke};
 pub(crate) use self::line::Line;
 use self::netlink::Interface;
+pub(crate) use self::phones::Phones;
 pub(crate) use self::traffic::{Ears, Speakers};
 pub(crate) use self::two_links::{Access, CARRIER, CONGESTION_CONTROL, Loss, Site, TwoLinks};
 

@@ -1,9 +1,11 @@
 //! The systems that are measured, behind one interface: serve, and connect.
 
 #[cfg(feature = "peers")]
-mod crypto;
+pub(crate) mod crypto;
 #[cfg(feature = "peers")]
 mod iroh;
+#[cfg(feature = "peers")]
+pub(crate) mod iroh_relay;
 #[cfg(feature = "peers")]
 pub(crate) mod quinn;
 mod tcp;

@@ -3,7 +3,8 @@
 //! A [`Host`] is a network namespace without a name, so it vanishes with the process, even with a killed one.
 //! A [`Link`] joins two hosts and can delay, limit, lose and swallow packets; every setting may change while
 //! packets are under way. A [`NatGateway`] hides hosts behind its address and can forget its mappings. A
-//! [`PcpFirewall`] lets in what hosts behind it ask for. A [`DirectLink`] is a plain virtual cable for tests that
+//! [`PcpFirewall`] lets in what hosts behind it ask for. [`Homes`] are two hosts behind gateways of their own,
+//! with public hosts between. A [`DirectLink`] is a plain virtual cable for tests that
 //! move gigabytes. [`Host::allow_mptcp`] and its companions set up the kernel's MPTCP.
 //!
 //! ```no_run
@@ -54,6 +55,7 @@ mod example;
 mod firewall;
 mod frame;
 mod gate;
+mod homes;
 mod host;
 mod lab;
 mod link;
@@ -73,6 +75,7 @@ pub use error::{Error, Result, Unavailable};
 pub use example::example;
 pub use firewall::Block;
 pub use gate::PcpFirewall;
+pub use homes::{Carriers, Homes, HomesPlan, Place};
 pub use host::Host;
 pub use lab::Lab;
 pub use link::{DirectLink, End, Link};

@@ -59,6 +59,7 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::cpu::run(plan, output)?;
     benches::handover::run(plan, &[], output)?;
     benches::relayed::first_byte::run(plan, output)?;
+    benches::reach::run(plan, &[], output)?;
     // The last, because they need programs that a machine may not have.
     benches::session_move::run(plan, &[], output)?;
     benches::relayed::speed::run(plan, output)?;

@@ -70,6 +70,18 @@ impl Chain {
         })
     }
 
+    /// Has the client send all that is for elsewhere to the relay, which passes nothing on: it reaches the relay at
+    /// the address that the server sees as well. Not for a chain of one host.
+    #[cfg(feature = "peers")]
+    pub(crate) fn lead_client_to_relay(&self) -> Result<()> {
+        let (client, relay) = (&self.client.host, self.relay_ips[0].to_string());
+        match self._cables.first().context("all is on one host")? {
+            Cable::Emulated(link) => link.end(client).add_default_route(&relay, 1)?,
+            Cable::Direct(link) => link.end(client).add_default_route(&relay, 1)?,
+        }
+        Ok(())
+    }
+
     fn joined(join: impl Fn(&Lab, [&Host; 2], usize) -> Result<Cable>) -> Result<Self> {
         let lab = Lab::new()?;
         let (client, relay, server) = (lab.host("client")?, lab.host("relay")?, lab.host("server")?);

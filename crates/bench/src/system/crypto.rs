@@ -12,9 +12,9 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// The name in the servers' certificates.
 pub(super) const SERVER_NAME: &str = "localhost";
-pub(super) const ALPN: &[u8] = b"bench";
+pub(crate) const ALPN: &[u8] = b"bench";
 
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
         kx_groups: vec![aws_lc_rs::kx_group::X25519MLKEM768, aws_lc_rs::kx_group::X25519],
@@ -24,16 +24,21 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 
 /// A server's configuration, and its certificate for clients to trust.
 pub(super) fn server() -> Result<(ServerConfig, String)> {
+    let (mut config, certificate) = server_at(SERVER_NAME)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok((config, to_hex(&certificate)))
+}
+
+/// The configuration of a server that is called so, a name or an address, and its certificate.
+pub(crate) fn server_at(name: &str) -> Result<(ServerConfig, CertificateDer<'static>)> {
     let key = KeyPair::generate_for(&PKCS_ED25519)?;
-    let certificate = CertificateParams::new([SERVER_NAME.to_owned()])?.self_signed(&key)?;
-    let shown = to_hex(certificate.der());
+    let certificate = CertificateParams::new([name.to_owned()])?.self_signed(&key)?;
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let mut config = ServerConfig::builder_with_provider(provider())
+    let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key.into())?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok((config, shown))
+    Ok((config, certificate.der().clone()))
 }
 
 /// A client's configuration; it trusts this certificate alone.

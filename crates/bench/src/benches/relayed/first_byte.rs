@@ -1,7 +1,10 @@
-//! How soon a known peer behind a relay is heard, over TCP and QUIC, with spares and without.
+//! How soon a known peer behind a relay is heard, over TCP and QUIC, with spares and without, and beside iroh.
 //!
 //! The client is 20 ms from the relay, the server 30 ms (round trips), and neither reaches the other but through
 //! the relay.
+
+#[cfg(feature = "peers")]
+mod iroh;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,19 +81,39 @@ impl Way {
     }
 }
 
-pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
-    let mut worlds = Vec::new();
-    for way in Way::ALL {
-        worlds.push((way, World::new(way).with_context(|| way.case())?));
+/// A system that connects in one of these ways, again and again.
+struct Contestant {
+    system: &'static str,
+    way: Way,
+    connect: Box<dyn Fn() -> Result<Duration>>,
+}
+
+impl Contestant {
+    fn all() -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for way in Way::ALL {
+            let world = World::new(way).with_context(|| way.case())?;
+            all.push(Self { system: "whimbrel", way, connect: Box::new(move || world.connect()) });
+        }
+        #[cfg(feature = "peers")]
+        {
+            let world = iroh::World::new().context("iroh")?;
+            all.push(Self { system: "iroh", way: Way::Quic, connect: Box::new(move || world.connect()) });
+        }
+        Ok(all)
     }
+}
+
+pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
+    let contestants = Contestant::all()?;
     let mut trials = Vec::new();
-    let order: Vec<usize> = (0..worlds.len()).collect();
+    let order: Vec<usize> = (0..contestants.len()).collect();
     for round in 0..plan.rounds(20) {
         for index in rotated(&order, round) {
-            let (way, world) = &worlds[index];
-            let took = world.connect().with_context(|| way.case())?;
+            let Contestant { system, way, connect } = &contestants[index];
+            let took = connect().with_context(|| format!("{system}, {}", way.case()))?;
             let millis = |time: Duration| time.as_secs_f64() * 1000.0;
-            let trial = Trial::new("whimbrel", round)
+            let trial = Trial::new(system, round)
                 .in_case(way.case())
                 .with("time", millis(took))
                 .with("excess", millis(took) - millis(way.least()));

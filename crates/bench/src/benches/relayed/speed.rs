@@ -1,5 +1,5 @@
-//! What a relay carries, beside HAProxy in TCP mode: bulk over 1 and 100 connections, new connections a second, and
-//! how long a byte takes there and back.
+//! What a relay carries, beside HAProxy in TCP mode: bulk over 1 and 100 connections (beside iroh's relay too), new
+//! connections a second, and how long a byte takes there and back.
 //!
 //! Client and server are the same for each relay, in this process, and know no TLS. The relay is a process of its
 //! own.
@@ -32,7 +32,8 @@ const ROOM: usize = 2000;
 
 const SPEC: Spec = Spec {
     name: "relay",
-    title: "what a relay carries, beside HAProxy in TCP mode; late: how much longer a byte takes there and back",
+    title: "what a relay carries, beside HAProxy in TCP mode and iroh-relay; late: how much longer a byte takes \
+            there and back",
     metrics: &[
         Metric { key: "rate", unit: "Gbit/s" },
         Metric { key: "connections", unit: "1/s" },
@@ -48,6 +49,15 @@ const SPEC: Spec = Spec {
             judged: Judged::Median,
             bound: Bound::AtLeast(0.95),
             aim: 1.1,
+        },
+        Target {
+            case: "bulk",
+            of: "whimbrel",
+            metric: "rate",
+            against: Some("iroh-relay"),
+            judged: Judged::Median,
+            bound: Bound::AtLeast(3.0),
+            aim: 4.0,
         },
         Target {
             case: "new connections",
@@ -122,6 +132,17 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
                     }
                     output.trial(&SPEC, &trial);
                     trials.push(trial);
+                }
+                #[cfg(feature = "peers")]
+                {
+                    if let Work::Bulk(count) = work {
+                        let case = format!("{}, {link}", work.case());
+                        let rate = super::iroh::bulk(chain, count, length)
+                            .with_context(|| format!("{case} through iroh-relay"))?;
+                        let trial = Trial::new(super::iroh::NAME, round).in_case(case).with("rate", rate);
+                        output.trial(&SPEC, &trial);
+                        trials.push(trial);
+                    }
                 }
             }
         }
@@ -210,7 +231,9 @@ mod tests {
     fn every_work_is_for_some_target() {
         for work in Work::ALL {
             let metrics: Vec<_> = SPEC.targets.iter().filter(|t| work.case().starts_with(t.case)).collect();
-            assert_eq!(metrics.len(), 1, "{work:?}");
+            // Bulk is compared with two others.
+            let expected = if matches!(work, Work::Bulk(_)) { 2 } else { 1 };
+            assert_eq!(metrics.len(), expected, "{work:?}");
         }
     }
 }
