@@ -226,7 +226,6 @@ impl Endpoint {
     }
 
     /// Reads how the handshakes of those who came have ended, also once this is gone.
-    #[must_use]
     pub fn handshakes(&self) -> impl Fn() -> HandshakeStats + Send + Sync + use<> {
         let handshakes = self.inner().handshakes.clone();
         move || handshakes.stats()

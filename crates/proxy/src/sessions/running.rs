@@ -202,10 +202,12 @@ impl Session {
     }
 
     async fn next(&mut self) -> Step {
+        let most = self.most_kept();
+        self.server.squeeze(most);
         // A server waits while no device takes what it says, and while the session moves.
         let reads = self.taking.is_none()
             && matches!(self.holder, Holder::Seat(_))
-            && self.server.kept().len() + LEAST_READ <= self.most_kept();
+            && self.server.kept().len() + LEAST_READ <= most;
         let time = self.time();
         let Self { server, orders, holder, taking, alarm, .. } = self;
         tokio::select! {

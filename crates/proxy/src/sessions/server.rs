@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 
 /// What is read at once: all that is kept of a server where there is little room.
 const READ: usize = LEAST_KEPT;
+/// Where less than this is kept the kernel holds no more either.
+const SQUEEZED: usize = 256 * 1024;
 /// What is written at once.
 const WRITE: usize = 64 * 1024;
 
@@ -31,6 +33,8 @@ pub(super) struct Server {
     programs: Programs,
     head: Head,
     first: [u8; 2],
+    /// What the kernel may hold unread, where that is less than it would.
+    squeezed: Option<usize>,
 }
 
 /// How the server's direction is.
@@ -74,6 +78,7 @@ impl Server {
             programs: Programs::GoOn,
             head: Head::Coming(Vec::new()),
             first: [0; 2],
+            squeezed: None,
         }
     }
 
@@ -164,6 +169,19 @@ impl Server {
             (false, false) => return std::future::pending().await,
         };
         self.socket.ready(interest).await
+    }
+
+    /// Has the kernel hold hardly more unread than is kept, where `most` of that is little. By itself it would
+    /// hold megabytes for each server that waits, and a thousand of those have it give all connections of the
+    /// host a window of a few packets (tcp_mem of tcp(7)).
+    pub(super) fn squeeze(&mut self, most: usize) {
+        let most = most.max(LEAST_KEPT);
+        let has_room = self.squeezed.is_some_and(|squeezed| most >= 4 * squeezed);
+        if has_room || (self.squeezed.is_none() && most < SQUEEZED) {
+            // Without it only more memory is used.
+            let _ = socket2::SockRef::from(&self.socket).set_recv_buffer_size(most);
+            self.squeezed = Some(most);
+        }
     }
 
     /// Does what is possible. Keeps no more than `most`. After an error the connection is broken.

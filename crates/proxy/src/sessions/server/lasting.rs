@@ -26,7 +26,7 @@ impl Server {
         self,
         body: &mut Vec<u8>,
     ) -> io::Result<(ServerRecord, std::net::TcpStream)> {
-        let Self { socket, kept, voice, waiting, programs, head, first } = self;
+        let Self { socket, kept, voice, waiting, programs, head, first, .. } = self;
         let mut put = |window: &Window| {
             body.extend_from_slice(&window.to_vec());
             (window.base(), window.len())
@@ -55,6 +55,6 @@ impl Server {
             |(base, length): (u64, usize)| Ok::<_, io::Error>(Window::with(base, body.take(length)?));
         let (kept, waiting) = (window(kept)?, window(waiting)?);
         let socket = TcpStream::from_std(socket)?;
-        Ok(Self { socket, kept, voice, waiting, programs, head, first })
+        Ok(Self { socket, kept, voice, waiting, programs, head, first, squeezed: None })
     }
 }
