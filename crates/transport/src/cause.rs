@@ -13,7 +13,7 @@ use crate::carrier::PathError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DownCause {
-    /// The interface was switched off, or its cable or network is gone.
+    /// The interface was switched off or is gone, or its cable or network is.
     LinkDown,
     /// The host no longer has the local address.
     AddressGone,
