@@ -37,6 +37,8 @@ pub enum DownCause {
     Refused,
     /// What came was not what the peer may say: the protocol, TLS or QUIC was broken.
     Broken,
+    /// This host's system ended the carrier, or failed to serve it, for another reason.
+    Failed,
 }
 
 impl DownCause {
@@ -56,6 +58,7 @@ impl DownCause {
             Self::ClosedByPeer => "closed-by-peer",
             Self::Refused => "refused",
             Self::Broken => "broken",
+            Self::Failed => "failed",
         }
     }
 }
@@ -75,6 +78,7 @@ impl fmt::Display for DownCause {
             Self::ClosedByPeer => "the peer closed it",
             Self::Refused => "the peer refused it",
             Self::Broken => "the peer broke the protocol",
+            Self::Failed => "the system ended it",
         })
     }
 }
@@ -111,8 +115,9 @@ fn of_socket(error: &io::Error) -> DownCause {
         ErrorKind::AddrNotAvailable => DownCause::AddressGone,
         ErrorKind::TimedOut => DownCause::Silent,
         ErrorKind::UnexpectedEof => DownCause::ClosedByPeer,
-        // Written to behind the peer's reset, too.
-        _ => DownCause::Reset,
+        // The last two are of what was written to behind the peer's reset.
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected => DownCause::Reset,
+        _ => DownCause::Failed,
     }
 }
 
@@ -148,6 +153,10 @@ mod tests {
             (libc::EPIPE, DownCause::Reset),
             (libc::ETIMEDOUT, DownCause::Silent),
             (libc::ENETDOWN, DownCause::LinkDown),
+            // A socket that an administrator destroyed, a packet filter, and no memory: no reset of anybody's.
+            (libc::ECONNABORTED, DownCause::Failed),
+            (libc::EPERM, DownCause::Failed),
+            (libc::ENOBUFS, DownCause::Failed),
         ];
         for (code, expected) in expected {
             assert_eq!(cause(code), expected, "{}", io::Error::from_raw_os_error(code));
