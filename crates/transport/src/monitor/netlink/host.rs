@@ -61,6 +61,7 @@ impl HostState {
             }
             Told::Way => self.routes += 1,
             Told::NoWay => self.routes_lost += 1,
+            Told::OtherWay => self.may_have_other_ways(),
             Told::End => {}
         }
     }
