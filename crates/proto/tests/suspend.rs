@@ -221,8 +221,8 @@ fn full_of_gaps(streams: u64) -> Sim {
     sim
 }
 
-/// What was not delivered or read is at most what [`Connection::buffered`] tells, which counts what the peer has
-/// behind a gap too.
+/// What was not delivered or read is at most what [`Connection::buffered`] tells, which counts what the peer
+/// has behind a gap too.
 #[test]
 fn a_snapshot_of_many_streams_with_gaps_costs_64_bytes_a_stream_and_32_a_gap() {
     const STREAMS: u64 = 100;

@@ -153,7 +153,8 @@ mod tests {
             (libc::EPIPE, DownCause::Reset),
             (libc::ETIMEDOUT, DownCause::Silent),
             (libc::ENETDOWN, DownCause::LinkDown),
-            // A socket that an administrator destroyed, a packet filter, and no memory: no reset of anybody's.
+            // A socket that an administrator destroyed, a packet filter, and no memory: no reset of
+            // anybody's.
             (libc::ECONNABORTED, DownCause::Failed),
             (libc::EPERM, DownCause::Failed),
             (libc::ENOBUFS, DownCause::Failed),

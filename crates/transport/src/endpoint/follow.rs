@@ -23,8 +23,8 @@ use crate::sockets::Bound;
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
 /// Connections whose paths are looked at together, while the endpoint has other things to do too.
 const ASKED_TOGETHER: usize = 64;
-/// Some programs renew a route, as a DHCP lease is renewed, by taking it away and giving it again: so long it may be
-/// missing. However many routes go, paths are not asked about more often.
+/// Some programs renew a route, as a DHCP lease is renewed, by taking it away and giving it again: so long it
+/// may be missing. However many routes go, paths are not asked about more often.
 const RENEWAL: Duration = Duration::from_millis(100);
 /// So many times as long as it took to ask about all paths passes before they are asked about again.
 const LEISURE: u32 = 9;
@@ -143,9 +143,10 @@ async fn lose_ways(core: &EndpointCore, set: &AddressSet) {
     }
 }
 
-/// Whether the peer's end of a path may still be reached. What leaves by a network with the address of another one
-/// seldom arrives: of a path that was dialled, the address' own interface must lead there, or the routes choose that
-/// very address for it still, as they may one that no network has (of `lo` or a dummy interface).
+/// Whether the peer's end of a path may still be reached. What leaves by a network with the address of
+/// another one seldom arrives: of a path that was dialled, the address' own interface must lead there, or the
+/// routes choose that very address for it still, as they may one that no network has (of `lo` or a dummy
+/// interface).
 fn has_way(core: &EndpointCore, set: &AddressSet, path: &PathIo, side: Side) -> bool {
     let (local, remote) = (path.local.ip(), path.remote.address().ip());
     // Within the host and on a link no routes are needed that anybody could take away.

@@ -15,8 +15,9 @@ const MAX_FALLEN: usize = 256;
 pub(super) struct HostState {
     links: HashMap<u32, (String, bool)>,
     addresses: HashSet<(u32, IpAddr)>,
-    /// What was taken from links that are down or gone, until they run again or the address is back: with a link
-    /// that is switched off its IPv6 addresses go, and whoever looks later must not take them for withdrawn.
+    /// What was taken from links that are down or gone, until they run again or the address is back: with a
+    /// link that is switched off its IPv6 addresses go, and whoever looks later must not take them for
+    /// withdrawn.
     fallen: HashSet<(u32, IpAddr)>,
     /// Routes that were added.
     routes: u64,
