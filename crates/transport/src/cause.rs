@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 
 use quinn::ConnectionError;
 use whimbrel_proto::PathEnd;
 
 use crate::carrier::PathError;
+use crate::monitor::AddressSet;
 
 /// Why a path ended. A hint from below, for people and for applications that decide by it: what happened is
 /// what the kernel, the carrier or the peer told first.
@@ -42,6 +44,11 @@ pub enum DownCause {
 }
 
 impl DownCause {
+    /// Why a host with these addresses has another one no more.
+    pub(crate) fn of_address(set: &AddressSet, gone: IpAddr) -> Self {
+        if set.without_link.contains(&gone) { Self::LinkDown } else { Self::AddressGone }
+    }
+
     /// The word for it, as `whimbrel status --events --json` has it.
     #[must_use]
     pub const fn word(self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Follows the addresses of the host: sockets, connections and peers.
 
 use futures_util::FutureExt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -180,7 +180,7 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
         core.distances.forget();
     }
     for shared in core.registry.all() {
-        shared.lose_paths_without(|ip| (!core.has(set, ip)).then(|| why_gone(set, ip)));
+        shared.lose_paths_without(|ip| (!core.has(set, ip)).then(|| DownCause::of_address(set, ip)));
         let told = core.notice_addresses();
         shared.with(|state| state.engine.set_notice_addresses(told));
         shared.tell_addresses();
@@ -199,10 +199,6 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
             tokio::spawn(FutureExt::boxed(notices::tell(core.clone(), shared)));
         }
     }
-}
-
-fn why_gone(set: &AddressSet, ip: IpAddr) -> DownCause {
-    if set.without_link.contains(&ip) { DownCause::LinkDown } else { DownCause::AddressGone }
 }
 
 fn note_lost(core: &EndpointCore, before: &AddressSet, set: &AddressSet) {
