@@ -3,6 +3,9 @@
 
 mod simulation;
 
+use std::path::Path;
+use std::time::Instant;
+
 use simulation::rng::Rng;
 use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
 use whimbrel_proto::{
@@ -185,6 +188,33 @@ fn a_damaged_snapshot_is_one_clear_error() {
     assert_eq!(restore(&later), Some(DecodeError::Invalid("version of a snapshot")));
 }
 
+/// The fuzzer begins with what programs wrote that left nothing out.
+#[test]
+fn snapshots_of_the_version_before_are_read_with_their_streams_and_written_anew() {
+    const BEFORE: u8 = 5;
+    let mut config = Config::default();
+    config.params.messages = 1 << 20;
+    let restore = |bytes: &[u8]| Connection::restore(config.clone(), bytes, [9; 32], Instant::now());
+    let mut streams = 0;
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/snapshot");
+    for seed in std::fs::read_dir(seeds).unwrap() {
+        let bytes = std::fs::read(seed.unwrap().path()).unwrap();
+        // The first byte is the length of what stands behind the snapshot.
+        let written = &bytes[1..bytes.len() - usize::from(bytes[0])];
+        if written[0] != BEFORE {
+            continue;
+        }
+        let Ok(connection) = restore(written) else { continue };
+        let Some(anew) = connection.snapshot() else { continue };
+        assert_ne!(anew[0], BEFORE);
+        let again = restore(&anew).unwrap();
+        assert_eq!(again.known_streams(), connection.known_streams());
+        assert_eq!(again.stats().stream_bytes_sent, connection.stats().stream_bytes_sent);
+        streams += again.known_streams().len();
+    }
+    assert!(streams > 0, "no stream was read back");
+}
+
 #[test]
 fn a_snapshot_is_hardly_larger_than_what_was_not_delivered_or_read() {
     let sim = cut_off(&Config::default());
@@ -221,8 +251,8 @@ fn full_of_gaps(streams: u64) -> Sim {
     sim
 }
 
-/// What was not delivered or read is at most what [`Connection::buffered`] tells, which counts what the peer has
-/// behind a gap too.
+/// What was not delivered or read is at most what [`Connection::buffered`] tells, which counts what the peer
+/// has behind a gap too.
 #[test]
 fn a_snapshot_of_many_streams_with_gaps_costs_64_bytes_a_stream_and_32_a_gap() {
     const STREAMS: u64 = 100;

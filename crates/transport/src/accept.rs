@@ -112,7 +112,8 @@ fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shar
         punch::meet(endpoint, shared);
     }
     if endpoint.has_lost(path.local.ip()) {
-        return shared.with(|state| state.lose_path(Instant::now(), id, DownCause::AddressGone));
+        let cause = DownCause::of_address(&endpoint.addresses(), path.local.ip());
+        return shared.with(|state| state.lose_path(Instant::now(), id, cause));
     }
     if let Err(error) = path.feed(&**shared, &plaintext) {
         shared.path_closed(&path, &error);

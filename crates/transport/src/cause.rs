@@ -2,18 +2,20 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 
 use quinn::ConnectionError;
 use whimbrel_proto::PathEnd;
 
 use crate::carrier::PathError;
+use crate::monitor::AddressSet;
 
 /// Why a path ended. A hint from below, for people and for applications that decide by it: what happened is
 /// what the kernel, the carrier or the peer told first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DownCause {
-    /// The interface was switched off, or its cable or network is gone.
+    /// The interface was switched off or is gone, or its cable or network is.
     LinkDown,
     /// The host no longer has the local address.
     AddressGone,
@@ -37,9 +39,16 @@ pub enum DownCause {
     Refused,
     /// What came was not what the peer may say: the protocol, TLS or QUIC was broken.
     Broken,
+    /// This host's system ended the carrier, or failed to serve it, for another reason.
+    Failed,
 }
 
 impl DownCause {
+    /// Why a host with these addresses has another one no more.
+    pub(crate) fn of_address(set: &AddressSet, gone: IpAddr) -> Self {
+        if set.without_link.contains(&gone) { Self::LinkDown } else { Self::AddressGone }
+    }
+
     /// The word for it, as `whimbrel status --events --json` has it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -56,6 +65,7 @@ impl DownCause {
             Self::ClosedByPeer => "closed-by-peer",
             Self::Refused => "refused",
             Self::Broken => "broken",
+            Self::Failed => "failed",
         }
     }
 }
@@ -75,6 +85,7 @@ impl fmt::Display for DownCause {
             Self::ClosedByPeer => "the peer closed it",
             Self::Refused => "the peer refused it",
             Self::Broken => "the peer broke the protocol",
+            Self::Failed => "the system ended it",
         })
     }
 }
@@ -111,8 +122,9 @@ fn of_socket(error: &io::Error) -> DownCause {
         ErrorKind::AddrNotAvailable => DownCause::AddressGone,
         ErrorKind::TimedOut => DownCause::Silent,
         ErrorKind::UnexpectedEof => DownCause::ClosedByPeer,
-        // Written to behind the peer's reset, too.
-        _ => DownCause::Reset,
+        // The last two are of what was written to behind the peer's reset.
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected => DownCause::Reset,
+        _ => DownCause::Failed,
     }
 }
 
@@ -148,6 +160,11 @@ mod tests {
             (libc::EPIPE, DownCause::Reset),
             (libc::ETIMEDOUT, DownCause::Silent),
             (libc::ENETDOWN, DownCause::LinkDown),
+            // A socket that an administrator destroyed, a packet filter, and no memory: no reset of
+            // anybody's.
+            (libc::ECONNABORTED, DownCause::Failed),
+            (libc::EPERM, DownCause::Failed),
+            (libc::ENOBUFS, DownCause::Failed),
         ];
         for (code, expected) in expected {
             assert_eq!(cause(code), expected, "{}", io::Error::from_raw_os_error(code));

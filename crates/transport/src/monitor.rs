@@ -32,7 +32,8 @@ pub struct LocalAddress {
 pub struct AddressSet {
     /// Addresses of interfaces that are up and have a carrier; loopback included.
     pub addresses: Vec<LocalAddress>,
-    /// Addresses of interfaces that are switched off or have no carrier, as far as that is known.
+    /// Addresses of interfaces that are switched off, have no carrier or are gone, and those that went with
+    /// them, as far as that is known.
     pub without_link: Vec<IpAddr>,
     /// Grows each time the host wakes from sleep.
     pub wakes: u64,
@@ -85,8 +86,9 @@ pub trait AddressMonitor: Send + Sync + 'static {
         false
     }
 
-    /// False if it is known that no route leads from a local address to a remote one; by the address' interface,
-    /// if that is named. Asked when [`AddressSet::routes_lost`] has grown. It must not wait.
+    /// False if it is known that no route leads from a local address to a remote one; by the address'
+    /// interface, if that is named. Asked a moment after [`AddressSet::routes_lost`] has grown. It must not
+    /// wait.
     fn has_way(&self, from: &LocalAddress, to: IpAddr) -> bool {
         let _ = (from, to);
         true

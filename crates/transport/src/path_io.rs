@@ -51,8 +51,13 @@ impl PathIo {
     pub(crate) fn cause(&self, end: PathEnd) -> DownCause {
         let is_refused = || matches!(&self.carrier, Carrier::Quic(quic) if quic.is_refused());
         match self.cause.get() {
-            // It had done what it was there for.
-            Some(DownCause::ClosedByPeer) if end == PathEnd::Retired => DownCause::Retired,
+            // It had done what it was there for, however its carrier ended then: a peer that closes one
+            // before it has read all resets it.
+            Some(DownCause::ClosedByPeer | DownCause::Reset | DownCause::Silent)
+                if end == PathEnd::Retired =>
+            {
+                DownCause::Retired
+            }
             Some(cause) => *cause,
             None if end == PathEnd::Silent && is_refused() => DownCause::Unreachable,
             None => end.into(),

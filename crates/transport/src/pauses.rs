@@ -14,8 +14,8 @@ pub(crate) const QUICK: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Failures {
     all: u32,
-    /// From the last one on that waited without success: silence ends at any moment, and what waits for an answer
-    /// notices that, which nothing does between attempts.
+    /// From the last one on that waited without success: silence ends at any moment, and what waits for an
+    /// answer notices that, which nothing does between attempts.
     since_silence: u32,
 }
 

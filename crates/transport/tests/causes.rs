@@ -27,16 +27,28 @@ fn ip(last: u8) -> IpAddr {
 struct Host {
     set: Arc<Watched<Arc<AddressSet>>>,
     has_way: Arc<AtomicBool>,
+    /// Whether there is one by the address' own interface.
+    has_own_way: Arc<AtomicBool>,
     /// How often somebody asked for a way.
     asked: Arc<AtomicU32>,
 }
 
 impl Host {
     fn at(ip: IpAddr) -> Self {
-        let addresses = vec![LocalAddress { ip, interface: None }];
-        let set = Arc::new(AddressSet { addresses, ..AddressSet::default() });
-        let has_way = Arc::new(AtomicBool::new(true));
-        Self { set: Arc::new(Watched::new(set)), has_way, asked: Arc::default() }
+        Self::with(LocalAddress { ip, interface: None })
+    }
+
+    fn with(address: LocalAddress) -> Self {
+        let set = Arc::new(AddressSet { addresses: vec![address], ..AddressSet::default() });
+        let (has_way, has_own_way) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
+        Self { set: Arc::new(Watched::new(set)), has_way, has_own_way, asked: Arc::default() }
+    }
+
+    /// A route is gone, and somebody has asked so often what that means.
+    async fn lose_a_route(&self, questions: u32) {
+        let before = self.asked.load(Ordering::SeqCst);
+        self.change(|set| set.routes_lost += 1);
+        wait_until(|| self.asked.load(Ordering::SeqCst) >= before + questions).await;
     }
 
     fn change(&self, change: impl FnOnce(&mut AddressSet)) {
@@ -57,9 +69,10 @@ impl AddressMonitor for Host {
         true
     }
 
-    fn has_way(&self, _: &LocalAddress, _: IpAddr) -> bool {
+    fn has_way(&self, from: &LocalAddress, _: IpAddr) -> bool {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        self.has_way.load(Ordering::SeqCst)
+        let way = if from.interface.is_some() { &self.has_own_way } else { &self.has_way };
+        way.load(Ordering::SeqCst)
     }
 }
 
@@ -145,18 +158,41 @@ async fn a_link_that_is_down_is_told_from_an_address_that_is_gone() {
 async fn a_path_whose_last_route_is_gone_is_down_at_once() {
     let host = Host::at(ip(4));
     let mut pair = pair(&host, 5).await;
-    // One of several.
-    host.change(|set| set.routes_lost += 1);
-    wait_until(|| host.asked.load(Ordering::SeqCst) > 0).await;
-    while let Some(event) = pair.events.try_next() {
-        assert!(!matches!(event, ConnectionEvent::PathDown { .. }), "{event:?}");
+    // One of several. Whoever asks for the second time has drawn conclusions from the first.
+    for _ in 0..2 {
+        host.lose_a_route(1).await;
     }
+    no_route_is_missed(&mut pair);
     host.has_way.store(false, Ordering::SeqCst);
     host.change(|set| set.routes_lost += 1);
     assert_eq!(cause(&mut pair).await, DownCause::RouteGone);
     host.has_way.store(true, Ordering::SeqCst);
     host.change(|set| set.routes += 1);
     works_again(&pair).await;
+}
+
+/// As of an address of `lo` or a dummy interface, which routes by other interfaces choose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_whose_address_the_routes_choose_needs_none_by_the_address_own_interface() {
+    // That is what the routes choose for any place on this host.
+    let host = Host::with(LocalAddress { ip: [127, 0, 0, 1].into(), interface: Some("none".into()) });
+    let mut pair = pair(&host, 12).await;
+    host.has_own_way.store(false, Ordering::SeqCst);
+    for _ in 0..2 {
+        host.lose_a_route(2).await;
+    }
+    no_route_is_missed(&mut pair);
+    host.has_way.store(false, Ordering::SeqCst);
+    host.change(|set| set.routes_lost += 1);
+    assert_eq!(cause(&mut pair).await, DownCause::RouteGone);
+}
+
+/// No path was given up for that. An attempt that was not needed may have ended.
+fn no_route_is_missed(pair: &mut Pair) {
+    while let Some(event) = pair.events.try_next() {
+        let is_lost = matches!(event, ConnectionEvent::PathDown { cause: DownCause::RouteGone, .. });
+        assert!(!is_lost, "{event:?}");
+    }
 }
 
 /// How a gate between client and server ends what goes through it.

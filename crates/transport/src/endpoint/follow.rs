@@ -1,13 +1,16 @@
 //! Follows the addresses of the host: sockets, connections and peers.
 
 use futures_util::FutureExt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use whimbrel_base::address::AddressScope;
 use whimbrel_proto::Side;
 
+use crate::carrier::CarrierKind;
 use crate::cause::DownCause;
+use crate::dial::{Candidate, source};
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::BindError;
 use crate::locked::asks_the_kernel;
@@ -20,6 +23,11 @@ use crate::sockets::Bound;
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
 /// Connections whose paths are looked at together, while the endpoint has other things to do too.
 const ASKED_TOGETHER: usize = 64;
+/// Some programs renew a route, as a DHCP lease is renewed, by taking it away and giving it again: so long it
+/// may be missing. However many routes go, paths are not asked about more often.
+const RENEWAL: Duration = Duration::from_millis(100);
+/// So many times as long as it took to ask about all paths passes before they are asked about again.
+const LEISURE: u32 = 9;
 /// Lost addresses that are remembered; only those lost a moment ago matter.
 const MAX_LOST: usize = 256;
 /// Between attempts to bind at a new address where the port is taken.
@@ -34,6 +42,7 @@ pub(super) async fn follow_addresses(core: Arc<EndpointCore>) {
     let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
     let mut bound = true;
     let mut pause = FIRST_PAUSE;
+    let mut ways = WaysDue::new(Instant::now());
     loop {
         tokio::select! {
             changed = addresses.changed() => {
@@ -49,9 +58,14 @@ pub(super) async fn follow_addresses(core: Arc<EndpointCore>) {
                     addresses_changed(&core, &before, &set);
                 }
                 if set.routes_lost != before.routes_lost {
-                    lose_ways(&core, &set).await;
+                    ways.route_lost(Instant::now());
                 }
                 before = set;
+            }
+            () = until(ways.at) => {
+                let began = Instant::now();
+                lose_ways(&core, &before).await;
+                ways.asked(began, Instant::now());
             }
             () = tokio::time::sleep(pause), if !bound => {
                 bound = rebind(&core, &before).await;
@@ -82,9 +96,41 @@ async fn rebind(core: &Arc<EndpointCore>, set: &AddressSet) -> bool {
     result.is_ok()
 }
 
-/// Whether there is more news than that a route is gone.
+/// When paths are asked about next, whether a route still leads to their peers.
+#[derive(Debug)]
+struct WaysDue {
+    at: Option<Instant>,
+    not_before: Instant,
+}
+
+impl WaysDue {
+    fn new(now: Instant) -> Self {
+        Self { at: None, not_before: now }
+    }
+
+    /// One is gone, or is just being renewed.
+    fn route_lost(&mut self, now: Instant) {
+        self.at.get_or_insert(self.not_before.max(now + RENEWAL));
+    }
+
+    /// All paths were asked about.
+    fn asked(&mut self, began: Instant, now: Instant) {
+        let took = now.saturating_duration_since(began);
+        *self = Self::new(now + took * LEISURE);
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether there is more news than that a route is gone, or why an address is.
 fn differs(before: &AddressSet, set: &AddressSet) -> bool {
-    AddressSet { routes_lost: before.routes_lost, ..set.clone() } != *before
+    let AddressSet { addresses, wakes, routes, without_link: _, routes_lost: _ } = set;
+    (addresses, wakes, routes) != (&before.addresses, &before.wakes, &before.routes)
 }
 
 /// Gives up the paths whose last route went. Others than theirs need not hear of it.
@@ -97,20 +143,28 @@ async fn lose_ways(core: &EndpointCore, set: &AddressSet) {
     }
 }
 
-/// Whether the peer's end of a path may still be reached. What was dialled is bound to its interface, and what
-/// came in is not.
+/// Whether the peer's end of a path may still be reached. What leaves by a network with the address of
+/// another one seldom arrives: of a path that was dialled, the address' own interface must lead there, or the
+/// routes choose that very address for it still, as they may one that no network has (of `lo` or a dummy
+/// interface).
 fn has_way(core: &EndpointCore, set: &AddressSet, path: &PathIo, side: Side) -> bool {
     let (local, remote) = (path.local.ip(), path.remote.address().ip());
-    // Within the host no routes are needed that anybody could take away.
-    if local.is_unspecified() || core.has(set, remote) {
+    // Within the host and on a link no routes are needed that anybody could take away.
+    let is_near = core.has(set, remote) || AddressScope::of(remote) == AddressScope::LinkLocal;
+    // MPTCP has several ways, of which the kernel knows.
+    if is_near || local.is_unspecified() || path.kind() == CarrierKind::Mptcp {
         return true;
     }
     asks_the_kernel();
-    let bound = set.addresses.iter().find(|address| address.ip == local);
+    let leads = |from: &LocalAddress| core.monitor.has_way(from, remote);
     let from_anywhere = LocalAddress { ip: local, interface: None };
-    let by_interface = bound.filter(|from| side == Side::Client && from.interface.is_some());
-    core.monitor.has_way(&from_anywhere, remote)
-        && by_interface.is_none_or(|from| core.monitor.has_way(from, remote))
+    let is_own = |from: &&LocalAddress| from.ip == local && from.interface.is_some();
+    let own: Vec<&LocalAddress> = set.addresses.iter().filter(is_own).collect();
+    if side == Side::Server || own.is_empty() {
+        return leads(&from_anywhere);
+    }
+    let is_chosen = || source(&Candidate { local: None, remote: path.remote }) == Some(local);
+    own.into_iter().any(leads) || (is_chosen() && leads(&from_anywhere))
 }
 
 /// Reacts to a new set of addresses.
@@ -126,7 +180,7 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
         core.distances.forget();
     }
     for shared in core.registry.all() {
-        shared.lose_paths_without(|ip| (!core.has(set, ip)).then(|| why_gone(set, ip)));
+        shared.lose_paths_without(|ip| (!core.has(set, ip)).then(|| DownCause::of_address(set, ip)));
         let told = core.notice_addresses();
         shared.with(|state| state.engine.set_notice_addresses(told));
         shared.tell_addresses();
@@ -147,10 +201,6 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
     }
 }
 
-fn why_gone(set: &AddressSet, ip: IpAddr) -> DownCause {
-    if set.without_link.contains(&ip) { DownCause::LinkDown } else { DownCause::AddressGone }
-}
-
 fn note_lost(core: &EndpointCore, before: &AddressSet, set: &AddressSet) {
     let mut lost = lock(&core.lost);
     if lost.len() > MAX_LOST {
@@ -162,4 +212,38 @@ fn note_lost(core: &EndpointCore, before: &AddressSet, set: &AddressSet) {
 
 pub(super) fn bind_error((address, source): (SocketAddr, std::io::Error)) -> BindError {
     BindError::Socket { address, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_of_routes_has_paths_asked_about_seldom_and_each_of_them_once_at_least() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut ways = WaysDue::new(start);
+        assert_eq!(ways.at, None);
+        ways.route_lost(at(0));
+        ways.route_lost(at(60));
+        assert_eq!(ways.at, Some(start + RENEWAL), "however many follow");
+        ways.asked(at(100), at(150));
+        assert_eq!(ways.at, None);
+        ways.route_lost(at(160));
+        assert_eq!(ways.at, Some(at(150) + Duration::from_millis(50) * LEISURE));
+        ways.asked(at(600), at(600));
+        ways.route_lost(at(2000));
+        assert_eq!(ways.at, Some(at(2000) + RENEWAL));
+    }
+
+    #[test]
+    fn that_a_route_is_gone_or_an_address_without_a_link_concerns_no_other_path() {
+        let before = AddressSet::default();
+        let gone = AddressSet { routes_lost: 1, without_link: vec![[192, 0, 2, 1].into()], ..before.clone() };
+        assert!(!differs(&before, &gone));
+        assert!(differs(&before, &AddressSet { routes: 1, ..before.clone() }));
+        assert!(differs(&before, &AddressSet { wakes: 1, ..before.clone() }));
+        let addresses = vec![LocalAddress { ip: [192, 0, 2, 1].into(), interface: None }];
+        assert!(differs(&before, &AddressSet { addresses, ..before.clone() }));
+    }
 }

@@ -216,7 +216,8 @@ impl Joiner {
         })?;
         let (id, local) = (path.id, path.local.ip());
         if self.endpoint.has_lost(local) {
-            self.shared.with(|state| state.lose_path(Instant::now(), id, DownCause::AddressGone));
+            let cause = DownCause::of_address(&self.endpoint.addresses(), local);
+            self.shared.with(|state| state.lose_path(Instant::now(), id, cause));
             return None;
         }
         // The first flight leaves now; the driver sees an error if there is one.

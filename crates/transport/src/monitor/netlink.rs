@@ -27,6 +27,8 @@ use super::{AddressMonitor, AddressSet, LocalAddress};
 /// New addresses often come in groups (IPv4, several IPv6), microseconds apart: report them together.
 /// What comes later is one more report, which costs little; waiting costs every move.
 const DEBOUNCE: Duration = Duration::from_millis(2);
+/// Routes may go by the thousand, and whoever hears of one has time.
+const WAYS_DEBOUNCE: Duration = Duration::from_millis(50);
 const SLEEP_CHECK: Duration = Duration::from_secs(2);
 /// The kernel's answer takes milliseconds.
 const DUMP_LIMIT: Duration = Duration::from_secs(5);
@@ -196,8 +198,9 @@ impl<S: Source, O: FnMut() -> io::Result<S>> Kernel<S, O> {
                 settle = None;
                 tracing::debug!(addresses = ?now.addresses, "addresses changed");
                 sender.send_replace(Arc::new(now));
-            } else if settle.is_none() {
-                settle = Some(Instant::now() + DEBOUNCE);
+            } else {
+                let at = Instant::now() + patience(&before, &now);
+                settle = Some(settle.map_or(at, |due| due.min(at)));
             }
             let settled = async {
                 match settle {
@@ -230,6 +233,11 @@ fn is_urgent(before: &AddressSet, now: &AddressSet) -> bool {
     lost || now.routes != before.routes || now.wakes != before.wakes
 }
 
+/// How long news that are not urgent wait for more: if the addresses are the same, a route is gone.
+fn patience(before: &AddressSet, now: &AddressSet) -> Duration {
+    if before.addresses == now.addresses { WAYS_DEBOUNCE } else { DEBOUNCE }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -249,6 +257,10 @@ mod tests {
         assert!(is_urgent(&before, &set(&["192.0.2.1"], 2)));
         assert!(is_urgent(&before, &set(&["192.0.2.1", "192.0.2.2"], 2)));
         assert!(!is_urgent(&before, &set(&["192.0.2.1", "2001:db8::1"], 1)), "more may come with it");
+        let without_way = AddressSet { routes_lost: 1, ..before.clone() };
+        assert!(!is_urgent(&before, &without_way), "it may come back, and others may go");
+        assert_eq!(patience(&before, &without_way), WAYS_DEBOUNCE);
+        assert_eq!(patience(&without_way, &set(&["192.0.2.1", "2001:db8::1"], 1)), DEBOUNCE);
     }
 
     /// A socket by script: it answers each question for addresses with one, and fails after that.

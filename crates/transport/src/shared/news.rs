@@ -10,8 +10,8 @@ use whimbrel_proto::Side;
 /// For any number of tasks. Each begins to wait, then looks whether what it waits for is there already, then
 /// waits: what is told before a task began is not told to it.
 ///
-/// What is told while nobody has ever waited is told to nobody, and takes no room: a task begins to wait before
-/// it looks, and both looking and what there is to be seen go by the lock on the connection.
+/// What is told while nobody has ever waited is told to nobody, and takes no room: a task begins to wait
+/// before it looks, and both looking and what there is to be seen go by the lock on the connection.
 #[derive(Debug, Default)]
 pub(crate) struct News(OnceLock<Box<Told>>);
 

@@ -91,9 +91,9 @@ fn after_a_silent_outage(carrier: CarrierKind, seconds: u64, then: Then) -> (Vec
             tick.tick().await;
             last = Some(flow.replace(update(1000 + number), UPDATE).await.unwrap());
         }
-        last.unwrap()
+        last
     };
-    let newest = net.client.wait_for(secs(seconds) + LIMIT, replacing);
+    let newest = net.client.wait_for(secs(seconds) + LIMIT, replacing).unwrap();
     if then == Then::Elsewhere {
         leave_the_old_path(&pair);
     }

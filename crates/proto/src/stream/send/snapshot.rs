@@ -9,8 +9,9 @@ use crate::snapshot;
 use crate::stream::pool::Pool;
 use crate::varint::Reader;
 
-/// Bytes behind gaps that the peer has: nobody needs them again. They are left out of a snapshot, and come back as
-/// zeros that are never sent. These cost memory that nothing in the snapshot pays for, so they are bounded.
+/// Bytes behind gaps that the peer has: nobody needs them again. They are left out of a snapshot, and come
+/// back as zeros that are never sent. These cost memory that nothing in the snapshot pays for, so they are
+/// bounded.
 #[derive(Debug)]
 pub(crate) struct Omitted {
     room: u64,

@@ -20,6 +20,9 @@ const DUMP: u16 = 0x301;
 /// The length of `nlmsghdr`, which begins with the length of the message and its type.
 pub(super) const HEADER: usize = 16;
 pub(super) const TYPE: usize = 4;
+/// Where it has the flags, and NLM_F_REPLACE: what is told of took the place of another.
+const HEADER_FLAGS: usize = 6;
+const REPLACES: u16 = 0x100;
 
 /// The length of `ifinfomsg`, which attributes follow, and where it has the interface and the flags.
 const LINK: usize = 16;
@@ -91,6 +94,8 @@ pub(super) enum Told {
     Way,
     /// Such a route is gone.
     NoWay,
+    /// Such a route took the place of another one, which may have led elsewhere.
+    OtherWay,
     /// The answer to a question ends here, or is an error.
     End,
 }
@@ -127,7 +132,11 @@ fn told(message: &[u8]) -> Option<Told> {
         DONE | ERROR => Some(Told::End),
         NEW_LINK | DEL_LINK => link(body, kind == NEW_LINK),
         NEW_ADDRESS | DEL_ADDRESS => address(body, kind == NEW_ADDRESS),
-        NEW_ROUTE | DEL_ROUTE => route(body, kind == NEW_ROUTE),
+        DEL_ROUTE => is_way(body)?.then_some(Told::NoWay),
+        NEW_ROUTE => {
+            let flags = u16::from_ne_bytes(*message.get(HEADER_FLAGS..)?.first_chunk()?);
+            is_way(body)?.then_some(if flags & REPLACES == 0 { Told::Way } else { Told::OtherWay })
+        }
         _ => None,
     }
 }
@@ -161,12 +170,13 @@ fn address(body: &[u8], is_there: bool) -> Option<Told> {
     Some(Told::Address { index, ip, is_usable: flags & UNUSABLE == 0 })
 }
 
-fn route(body: &[u8], is_there: bool) -> Option<Told> {
+fn is_way(body: &[u8]) -> Option<bool> {
     let header: &[u8; ROUTE] = body.first_chunk()?;
-    let is_way = header[ROUTE_TYPE] == UNICAST
-        && number(header, ROUTE_FLAGS)? & CLONED == 0
-        && SET_UP.contains(&header[ROUTE_PROTOCOL]);
-    is_way.then_some(if is_there { Told::Way } else { Told::NoWay })
+    Some(
+        header[ROUTE_TYPE] == UNICAST
+            && number(header, ROUTE_FLAGS)? & CLONED == 0
+            && SET_UP.contains(&header[ROUTE_PROTOCOL]),
+    )
 }
 
 fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
@@ -236,15 +246,20 @@ pub(super) mod samples {
 
     /// With an attribute that names a congestion control (RTAX_CC_ALGO in RTA_METRICS).
     pub(crate) fn route(protocol: u8, kind: u8, flags: u32) -> Vec<u8> {
-        route_of(NEW_ROUTE, protocol, kind, flags)
+        route_of(NEW_ROUTE, 0, protocol, kind, flags)
+    }
+
+    /// As [`route`], one that took the place of another.
+    pub(crate) fn other_route(protocol: u8, kind: u8, flags: u32) -> Vec<u8> {
+        route_of(NEW_ROUTE, REPLACES, protocol, kind, flags)
     }
 
     /// As [`route`], one that is gone.
     pub(crate) fn no_route(protocol: u8, kind: u8, flags: u32) -> Vec<u8> {
-        route_of(DEL_ROUTE, protocol, kind, flags)
+        route_of(DEL_ROUTE, 0, protocol, kind, flags)
     }
 
-    fn route_of(told: u16, protocol: u8, kind: u8, flags: u32) -> Vec<u8> {
+    fn route_of(told: u16, how: u16, protocol: u8, kind: u8, flags: u32) -> Vec<u8> {
         let mut body = vec![0; ROUTE];
         body[0] = AF_INET;
         (body[ROUTE_PROTOCOL], body[ROUTE_TYPE]) = (protocol, kind);
@@ -252,7 +267,7 @@ pub(super) mod samples {
         let mut metrics = Vec::new();
         put(&mut metrics, 16, b"cubic\0");
         put(&mut body, 8, &metrics);
-        message(told, 0, 0, &body)
+        message(told, how, 0, &body)
     }
 
     pub(crate) fn new_link(index: u32, name: &str) -> Vec<u8> {
@@ -324,11 +339,14 @@ mod tests {
         for protocol in SET_UP {
             assert_eq!(one(&samples::route(protocol, UNICAST, 0)), Some(Told::Way), "{protocol}");
             assert_eq!(one(&samples::no_route(protocol, UNICAST, 0)), Some(Told::NoWay), "{protocol}");
+            let other = samples::other_route(protocol, UNICAST, 0);
+            assert_eq!(one(&other), Some(Told::OtherWay), "{protocol}");
         }
         // Of the kernel itself, of a routing daemon (zebra), to be dropped, a copy.
         assert_eq!(one(&samples::route(2, UNICAST, 0)), None);
         assert_eq!(one(&samples::route(11, UNICAST, 0)), None);
         assert_eq!(one(&samples::no_route(2, UNICAST, 0)), None);
+        assert_eq!(one(&samples::other_route(2, UNICAST, 0)), None);
         assert_eq!(one(&samples::route(4, 6, 0)), None);
         assert_eq!(one(&samples::route(4, UNICAST, CLONED)), None);
     }

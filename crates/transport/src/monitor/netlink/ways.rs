@@ -17,14 +17,15 @@ const REQUEST: u16 = 1;
 const DESTINATION_LENGTH: usize = 1;
 const SOURCE_LENGTH: usize = 2;
 const FLAGS: usize = 8;
-/// RTM_F_FIB_MATCH: the entry of the table is asked for. Without it a device without any route to a peer counts
-/// as one on whose link the peer is.
+/// RTM_F_FIB_MATCH: the entry of the table is asked for. Without it a device without any route to a peer
+/// counts as one on whose link the peer is.
 const ENTRY: u32 = 0x2000;
 /// RTA_DST, RTA_SRC and RTA_OIF.
 const DESTINATION: u16 = 1;
 const SOURCE: u16 = 2;
 const INTERFACE: u16 = 4;
-/// ENETUNREACH and EHOSTUNREACH. Other errors say nothing of routes, such as that of a source that is not ours.
+/// ENETUNREACH and EHOSTUNREACH. Other errors say nothing of routes, such as that of a source that is not
+/// ours.
 const NO_ROUTE: [i32; 2] = [libc::ENETUNREACH, libc::EHOSTUNREACH];
 
 /// What the kernel says of the way to an address.
