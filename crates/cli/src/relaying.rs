@@ -25,8 +25,9 @@ mod group;
 
 /// How long a relay that stops waits for its servers.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
-/// The least bytes in a second that a relay gives an endpoint.
-const LEAST_SHARE: u64 = 16 << 10;
+/// The least bytes in a second that a relay gives an endpoint: a piece of 64 KiB passes at once, and who comes after it
+/// waits half a second then.
+const LEAST_SHARE: u64 = 128 << 10;
 /// How long a command waits for its first reservation before it says that there is none.
 const FIRST: Duration = Duration::from_secs(5);
 
@@ -212,7 +213,7 @@ pub(crate) struct RelayFlags {
 /// What a relay may pass on for one endpoint in a second.
 fn share(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
-    if bytes < LEAST_SHARE { Err("give each endpoint 16K at least".to_owned()) } else { Ok(bytes) }
+    if bytes < LEAST_SHARE { Err("give each endpoint 128K at least".to_owned()) } else { Ok(bytes) }
 }
 
 impl RelayFlags {
@@ -321,8 +322,8 @@ mod tests {
 
     #[test]
     fn the_share_of_an_endpoint_is_a_size_that_carries_something() {
-        assert_eq!((share("16K"), share("10M")), (Ok(16 << 10), Ok(10 << 20)));
-        for wrong in ["0", "1000", "fast", ""] {
+        assert_eq!((share("128K"), share("10M")), (Ok(128 << 10), Ok(10 << 20)));
+        for wrong in ["0", "1000", "127K", "fast", ""] {
             assert!(share(wrong).is_err(), "{wrong}");
         }
     }
