@@ -127,7 +127,12 @@ impl ReachFlags {
 
     /// The config of an endpoint that tells others where it is as these flags say.
     pub(crate) fn apply(&self, config: Config) -> Config {
-        Config { private_addresses: !self.advertise.contains(&Elsewhere::Public), ..config }
+        Config { private_addresses: !self.tells_public_alone(), ..config }
+    }
+
+    /// Whether nobody is to be told of this host's private addresses.
+    fn tells_public_alone(&self) -> bool {
+        self.advertise.contains(&Elsewhere::Public)
     }
 
     /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
@@ -138,11 +143,14 @@ impl ReachFlags {
         }
         if self.relay.is_empty() {
             if !self.is_reachable(network) {
-                output::note(
-                    quiet,
-                    "this host has no public address: peers in other networks cannot reach it. Use a relay (--relay), \
-                     have the router pass the port on (--advertise router), or say where it does (--advertise ADDR)",
-                );
+                let why = if self.tells_public_alone() {
+                    "this host has no public address, and is to tell no other: nobody can reach it"
+                } else {
+                    "this host has no public address: peers in other networks cannot reach it"
+                };
+                let what = "Use a relay (--relay), have the router pass the port on (--advertise router), or say \
+                            where it does (--advertise ADDR)";
+                output::note(quiet, format!("{why}. {what}"));
             }
             return Ok(None);
         }
@@ -173,7 +181,7 @@ impl ReachFlags {
         let is_global = |address: &SocketAddr| AddressScope::of(address.ip()) == AddressScope::Global;
         // With addresses by hand, somebody knows what is meant.
         self.advertise.iter().any(|elsewhere| *elsewhere != Elsewhere::Public)
-            || network.manual.is_some()
+            || (network.manual.is_some() && !self.tells_public_alone())
             || network.endpoint.addr().addrs.iter().any(is_global)
     }
 }
