@@ -25,8 +25,9 @@ mod group;
 
 /// How long a relay that stops waits for its servers.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
-/// The least bytes in a second that a relay gives an endpoint.
-const LEAST_SHARE: u64 = 16 << 10;
+/// The least bytes in a second that a relay gives an endpoint: a piece of 64 KiB passes at once, and who comes after it
+/// waits half a second then.
+const LEAST_SHARE: u64 = 128 << 10;
 /// How long a command waits for its first reservation before it says that there is none.
 const FIRST: Duration = Duration::from_secs(5);
 
@@ -126,7 +127,12 @@ impl ReachFlags {
 
     /// The config of an endpoint that tells others where it is as these flags say.
     pub(crate) fn apply(&self, config: Config) -> Config {
-        Config { private_addresses: !self.advertise.contains(&Elsewhere::Public), ..config }
+        Config { private_addresses: !self.tells_public_alone(), ..config }
+    }
+
+    /// Whether nobody is to be told of this host's private addresses.
+    fn tells_public_alone(&self) -> bool {
+        self.advertise.contains(&Elsewhere::Public)
     }
 
     /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
@@ -137,11 +143,14 @@ impl ReachFlags {
         }
         if self.relay.is_empty() {
             if !self.is_reachable(network) {
-                output::note(
-                    quiet,
-                    "this host has no public address: peers in other networks cannot reach it. Use a relay (--relay), \
-                     have the router pass the port on (--advertise router), or say where it does (--advertise ADDR)",
-                );
+                let why = if self.tells_public_alone() {
+                    "this host has no public address, and is to tell no other: nobody can reach it"
+                } else {
+                    "this host has no public address: peers in other networks cannot reach it"
+                };
+                let what = "Use a relay (--relay), have the router pass the port on (--advertise router), or say \
+                            where it does (--advertise ADDR)";
+                output::note(quiet, format!("{why}. {what}"));
             }
             return Ok(None);
         }
@@ -172,7 +181,7 @@ impl ReachFlags {
         let is_global = |address: &SocketAddr| AddressScope::of(address.ip()) == AddressScope::Global;
         // With addresses by hand, somebody knows what is meant.
         self.advertise.iter().any(|elsewhere| *elsewhere != Elsewhere::Public)
-            || network.manual.is_some()
+            || (network.manual.is_some() && !self.tells_public_alone())
             || network.endpoint.addr().addrs.iter().any(is_global)
     }
 }
@@ -212,7 +221,7 @@ pub(crate) struct RelayFlags {
 /// What a relay may pass on for one endpoint in a second.
 fn share(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
-    if bytes < LEAST_SHARE { Err("give each endpoint 16K at least".to_owned()) } else { Ok(bytes) }
+    if bytes < LEAST_SHARE { Err("give each endpoint 128K at least".to_owned()) } else { Ok(bytes) }
 }
 
 impl RelayFlags {
@@ -321,8 +330,8 @@ mod tests {
 
     #[test]
     fn the_share_of_an_endpoint_is_a_size_that_carries_something() {
-        assert_eq!((share("16K"), share("10M")), (Ok(16 << 10), Ok(10 << 20)));
-        for wrong in ["0", "1000", "fast", ""] {
+        assert_eq!((share("128K"), share("10M")), (Ok(128 << 10), Ok(10 << 20)));
+        for wrong in ["0", "1000", "127K", "fast", ""] {
             assert!(share(wrong).is_err(), "{wrong}");
         }
     }

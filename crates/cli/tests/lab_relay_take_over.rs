@@ -240,7 +240,8 @@ fn stopped_under_a_download(serving: &[&str], carrier: &str) {
     let (sum, longest) = download.reading.join().unwrap();
     assert_eq!(sum, expected, "wrong bytes");
     println!("over {carrier} the longest pause was {longest:?}");
-    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    // A second, but for a busy machine.
+    assert!(longest < SOON / 2, "{longest:?}");
     for child in [&mut forward, &mut exposed, &mut stays] {
         child.kill().unwrap();
         child.wait().unwrap();

@@ -25,8 +25,8 @@ pub struct Limits {
     pub clients_per_address: f64,
     /// How long a client waits for a spare.
     pub patience: Duration,
-    /// Bytes of one reservation in a second, both ways and over both carriers together; a second's worth at once.
-    /// `None`: as many as the line takes.
+    /// Bytes of one reservation in a second, both ways and over both carriers together; a second's worth at once. A
+    /// quarter is for datagrams where they want it. `None`: as many as the line takes.
     pub bytes_per_second: Option<f64>,
     /// Places that clients send QUIC from, all together.
     pub flows: usize,

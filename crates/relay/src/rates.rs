@@ -79,7 +79,8 @@ impl<K: Hash + Eq + Copy> Rates<K> {
         }
         let (left, since) = self.left.entry(key).or_insert((burst, now));
         *left = (*left + now.duration_since(*since).as_secs_f64() * per_second).min(burst);
-        *since = now;
+        // Two that ask at once may come in the other order; no time counts twice.
+        *since = now.max(*since);
         left
     }
 }

@@ -72,12 +72,14 @@ pub struct Direction {
     rest: Rest,
     way: Way,
     has_ended: bool,
+    /// Waits for its turn, where there is a limit.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Direction {
     /// Begins with bytes that were read already, or at the end.
     pub fn going_on(waiting: Vec<u8>, has_ended: bool) -> Self {
-        Self { rest: Rest::Bytes { bytes: waiting, written: 0 }, way: Way::Copy, has_ended }
+        Self { rest: Rest::Bytes { bytes: waiting, written: 0 }, has_ended, ..Self::default() }
     }
 
     /// The bytes that were read and not written, and whether the end was passed on.
@@ -114,7 +116,7 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &TcpStream,
         to: &TcpStream,
-        meter: &mut Meter<'_>,
+        meter: &Meter<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_flush(cx, to))?;
@@ -122,7 +124,7 @@ impl Direction {
                 return Poll::Ready(Ok(()));
             }
             ready!(from.poll_read_ready(cx))?;
-            ready!(meter.poll_turn(cx));
+            ready!(meter.poll_turn(&mut self.pause, cx));
             match self.way.pass_on(from, to) {
                 Ok((0, _)) => {
                     SockRef::from(to).shutdown(Shutdown::Write)?;
@@ -148,7 +150,7 @@ pub async fn splice(
     one: &TcpStream,
     other: &TcpStream,
     underway: &mut Underway,
-    meter: &mut Meter<'_>,
+    meter: &Meter<'_>,
 ) -> io::Result<()> {
     let Underway { there, back } = underway;
     let (mut idle, mut back_first) = (Idle::default(), false);
@@ -189,7 +191,7 @@ impl Idle {
         direction: &Direction,
         meter: &Meter<'_>,
     ) -> Poll<io::Result<()>> {
-        if !direction.rest.is_empty() || meter.pauses() {
+        if !direction.rest.is_empty() || direction.pause.is_some() {
             // It waits for the one who takes it, whom the kernel watches, or for its turn.
             self.limit = None;
             return Poll::Pending;

@@ -59,7 +59,6 @@ trait Arrival: Sized + Send {
 
 /// Does what the first segment asks for, or says no. Returns the connection if it is new: it needs a driver.
 async fn admit(endpoint: &Arc<EndpointCore>, arrival: impl Arrival) -> Option<Arc<Shared>> {
-    endpoint.handshakes.done();
     if endpoint.life.is_passed_on() {
         // What it asks for is elsewhere by now. Without an answer it dials again, and is heard there.
         return None;

@@ -81,8 +81,8 @@ pub struct Config {
     pub direct_paths: bool,
     /// Tell in records and tickets where this host is in its private networks, and peers where it went there. Without,
     /// only what is [advertised](crate::Builder::advertise), mapped by a router or public is told, and places behind
-    /// relays. A peer that was let in still hears of the others where a direct path is looked for, or several paths
-    /// are used. Default true.
+    /// relays. A peer that was let in through a relay still hears of the others, where a direct path is looked for.
+    /// Default true.
     pub private_addresses: bool,
     /// An HTTP proxy that is asked, over TCP, for places that do not answer directly. Default none.
     pub http_proxy: Option<Arc<HttpProxy>>,

@@ -143,9 +143,13 @@ impl EndpointCore {
     }
 
     fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
+        self.places.stated(self.told_in(set), max)
+    }
+
+    /// Of where others may reach this endpoint's sockets, what they are told.
+    fn told_in(&self, set: &AddressSet) -> Vec<SocketAddr> {
         let own = self.reachable_in(set);
-        let told = if self.config.private_addresses { own } else { public(own) };
-        self.places.stated(told, max)
+        if self.config.private_addresses { own } else { public(own) }
     }
 
     /// Tells peers and publishers that it is reached elsewhere now.
@@ -181,7 +185,8 @@ impl EndpointCore {
     }
 
     pub(crate) fn update_announcements(&self, set: &AddressSet) {
-        self.announcements.update(set, &self.reachable_in(set), &self.policy);
+        // Name services and relays hear them, too.
+        self.announcements.update(set, &self.told_in(set), &self.policy);
     }
 
     pub(crate) fn engine_config(&self, target: Option<&Name>) -> whimbrel_proto::Config {

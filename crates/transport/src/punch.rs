@@ -19,6 +19,9 @@ use crate::shared::Shared;
 
 pub(crate) use search::Found;
 
+/// Says of a place whether anything may be sent there.
+pub(crate) type May<'a> = &'a (dyn Fn(SocketAddr) -> bool + Sync);
+
 impl EndpointCore {
     /// Where this endpoint's UDP sockets may be reached, as the peer is told: where they are seen first.
     pub(crate) fn candidates(&self, shared: &Shared) -> Vec<SocketAddr> {
@@ -72,20 +75,21 @@ fn relays<'p>(paths: impl IntoIterator<Item = &'p Arc<PathIo>>) -> Vec<IpAddr> {
 
 /// Sends to the peer's candidates, then searches for a port where that may help. Answers of the peer are heard
 /// meanwhile. Returns a socket of a search that the peer was heard on.
-pub(crate) async fn attempt(core: &EndpointCore, shared: &Shared) -> Option<Found> {
+pub(crate) async fn attempt(core: &EndpointCore, shared: &Shared, may: May<'_>) -> Option<Found> {
     let _attempt = PunchingFor::begin(shared);
-    punch(core, shared).await;
-    search::search(core, shared).await
+    punch(core, shared, may).await;
+    search::search(core, shared, may).await
 }
 
 /// Sends to the peer's candidates, a few times each.
-async fn punch(core: &EndpointCore, shared: &Shared) {
+async fn punch(core: &EndpointCore, shared: &Shared, may: May<'_>) {
     let (key, side) = {
         let state = shared.lock();
         (state.engine.notice_key(), state.engine.side())
     };
     let Some(key) = key else { return };
-    let targets = core.worth_punching(shared);
+    let mut targets = core.worth_punching(shared);
+    targets.retain(|target| may(*target));
     tracing::debug!(connection = %shared.id, ?targets, "punching");
     let datagram = key.seal(&Notice::Punch { from: side, is_answer: false });
     let begun = tokio::time::Instant::now();
@@ -165,7 +169,7 @@ async fn attend(core: Arc<EndpointCore>, shared: Arc<Shared>) {
         let punching = async {
             if std::mem::take(&mut asked)
                 && allowance.take(Instant::now())
-                && let Some(found) = attempt(&core, &shared).await
+                && let Some(found) = attempt(&core, &shared, &|_| true).await
             {
                 found.listen(&core);
             }

@@ -1,6 +1,7 @@
 //! A router that passes a port on to the server, once it is told to, and until it is told not to any more.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures_util::FutureExt;
@@ -11,6 +12,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// Connections at once. Those beyond wait to be accepted.
 const MOST: usize = 64;
+/// After one that could not be accepted.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// A running router. Stops when dropped.
 pub(super) struct Gate {
@@ -53,7 +56,8 @@ async fn accept(listener: TcpListener, passes: watch::Receiver<Option<SocketAddr
         tokio::select! {
             accepted = listener.accept(), if running.len() < MOST => match accepted {
                 Ok((socket, _)) => drop(running.spawn(FutureExt::boxed(pass(socket, passes.clone())))),
-                Err(_) => return,
+                // One that went away before it was taken, or no descriptors for a moment.
+                Err(_) => tokio::time::sleep(AGAIN).await,
             },
             Some(_) = running.join_next() => {}
         }

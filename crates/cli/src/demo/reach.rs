@@ -22,13 +22,13 @@ use super::stage::{FILE, Machine, address, make_file, subnet};
 use super::web::Web;
 use crate::status::PathReport;
 
-const SIZE: u64 = 32 << 20;
+const SIZE: u64 = 48 << 20;
 /// The file is not sent faster than in so many seconds, until all was shown: then the rest comes at once.
-const SECONDS: u64 = 12;
+const SECONDS: u64 = 24;
 /// What each path has to carry to be seen.
 const SHARE: u64 = 1 << 20;
-/// A path that needs longer does not come up.
-const LIMIT: Duration = Duration::from_secs(10);
+/// A path that needs longer does not come up. Shorter than the download, so that a busy machine is told so.
+const LIMIT: Duration = Duration::from_secs(15);
 /// Between looks at the paths.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -122,12 +122,13 @@ async fn change(stage: &Stage, mut seen: watch::Receiver<Seen>) -> Result<Reach>
     let direct_bytes = directly(&carried);
     stage.gate.shut();
     let before = seen.borrow().bytes;
-    let pause = longest_pause(&mut seen, before + SHARE).await?;
+    let pause_ms = millis(longest_pause(&mut seen, before + SHARE).await?);
     wait(stage, "there is no way back", |paths| !paths.is_empty() && paths.iter().all(|path| path.relayed))
         .await?;
-    let back_bytes = seen.borrow().bytes.saturating_sub(before);
+    // What was under way on the direct path has come by now.
+    let from = seen.borrow().bytes;
+    let back_bytes = until(&mut seen, from + SHARE).await?.bytes - from;
     stage.web.hurry();
-    let pause_ms = millis(pause);
     Ok(Reach { relayed_bytes, direct_ms, direct_bytes, pause_ms, back_bytes, equal: false })
 }
 

@@ -104,7 +104,10 @@ impl Relay {
         let handed_over::Left { mut counters, turns, reservations, spares, clients } = left;
         let spares = gather_spares(spares).await;
         let splices = self.halt_splices().await;
-        // The other one counts from when it goes on with them.
+        // What has ended meanwhile counts here, and the rest with the other one from when it goes on with it.
+        let stats = lock(&shared.table).stats();
+        (counters.bytes, counters.wait_ms) = (stats.bytes, millis(stats.wait_time));
+        counters.splice_ms = millis(stats.splice_time);
         counters.splice_ms += splices.iter().map(|splice| millis(splice.since.elapsed())).sum::<u64>();
         let flows = shared.ferry.hand_over(now, &mut counters);
         let mut estate = Estate::default();

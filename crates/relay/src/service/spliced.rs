@@ -31,6 +31,6 @@ impl Spliced {
         if is_new {
             tokio::time::timeout(FIRST_WORDS, underway.there.flush(spare)).await??;
         }
-        splice(client, spare, underway, &mut Meter::of_relay(bytes, traffic, at.token())).await
+        splice(client, spare, underway, &Meter::of_relay(bytes, traffic, at.token())).await
     }
 }

@@ -15,20 +15,18 @@ pub struct Meter<'a> {
     bytes: &'a AtomicU64,
     /// The relay's, and whose reservation it is.
     relay: Option<(&'a Traffic, RelayToken)>,
-    /// How long nothing may pass.
-    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl<'a> Meter<'a> {
     /// Counts in `bytes` alone.
     #[must_use]
     pub fn new(bytes: &'a AtomicU64) -> Self {
-        Self { bytes, relay: None, pause: None }
+        Self { bytes, relay: None }
     }
 
     /// Counts for a relay as well, which may have a limit for the reservation.
     pub(crate) fn of_relay(bytes: &'a AtomicU64, traffic: &'a Traffic, token: RelayToken) -> Self {
-        Self { bytes, relay: Some((traffic, token)), pause: None }
+        Self { bytes, relay: Some((traffic, token)) }
     }
 
     /// So many so far.
@@ -43,22 +41,17 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Whether it holds bytes up.
-    pub(super) fn pauses(&self) -> bool {
-        self.pause.is_some()
-    }
-
-    /// Ready when something may pass.
-    pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            if let Some(pause) = &mut self.pause {
-                ready!(pause.as_mut().poll(cx));
-                self.pause = None;
-            }
-            match self.relay.and_then(|(traffic, token)| traffic.pause(token)) {
-                Some(pause) => self.pause = Some(Box::pin(sleep(pause))),
-                None => return Poll::Ready(()),
-            }
+    /// Ready when the next piece may pass. One that has waited may, whatever others of the reservation have taken
+    /// meanwhile: those wait longer for it, and so each of them has its turn, also the few bytes beside a download.
+    pub(super) fn poll_turn(&self, pause: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
+        if pause.is_none() {
+            let wait = self.relay.and_then(|(traffic, token)| traffic.pause(token));
+            *pause = wait.map(|wait| Box::pin(sleep(wait)));
         }
+        if let Some(waiting) = pause {
+            ready!(waiting.as_mut().poll(cx));
+        }
+        *pause = None;
+        Poll::Ready(())
     }
 }

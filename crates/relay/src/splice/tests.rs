@@ -21,7 +21,7 @@ async fn spliced() -> (TcpStream, TcpStream, tokio::task::JoinHandle<io::Result<
     let ((client, one), (server, other)) = (pair().await, pair().await);
     let task = tokio::spawn(async move {
         let bytes = AtomicU64::new(0);
-        let spliced = splice(&one, &other, &mut Underway::default(), &mut Meter::new(&bytes)).await;
+        let spliced = splice(&one, &other, &mut Underway::default(), &Meter::new(&bytes)).await;
         spliced.map(|()| bytes.into_inner())
     });
     (client, server, task)
@@ -72,8 +72,8 @@ async fn what_is_under_way_outlives_those_who_pass_it_on() {
     });
     let (bytes, mut underway, mut halts, mut waited) = (AtomicU64::new(0), Underway::default(), 0, 0);
     loop {
-        let mut meter = Meter::new(&bytes);
-        let passing = splice(&one, &other, &mut underway, &mut meter);
+        let meter = Meter::new(&bytes);
+        let passing = splice(&one, &other, &mut underway, &meter);
         if tokio::time::timeout(Duration::from_millis(2), passing).await.is_ok() || reading.is_finished() {
             break;
         }
@@ -111,7 +111,7 @@ async fn a_reader_that_stalls_holds_the_sender_up_and_no_more_than_a_piece_is_ke
     }
     let task = tokio::spawn(async move {
         let bytes = AtomicU64::new(0);
-        splice(&one, &other, &mut Underway::default(), &mut Meter::new(&bytes)).await
+        splice(&one, &other, &mut Underway::default(), &Meter::new(&bytes)).await
     });
     let mut total = 0_usize;
     let chunk = vec![0; 1 << 16];
@@ -137,8 +137,8 @@ async fn what_is_held_up_by_a_limit_comes_whole_and_counts_while_it_runs() {
     let begun = Instant::now();
     let task = tokio::spawn(async move {
         let bytes = AtomicU64::new(0);
-        let mut meter = Meter::of_relay(&bytes, &relays, token);
-        splice(&one, &other, &mut Underway::default(), &mut meter).await
+        let meter = Meter::of_relay(&bytes, &relays, token);
+        splice(&one, &other, &mut Underway::default(), &meter).await
     });
     let sending = tokio::spawn(async move {
         client.write_all(&vec![7; SIZE]).await.unwrap();

@@ -276,10 +276,11 @@ impl<O: Clone> Flows<O> {
         let (Some((ids, place)), Some(flow)) = (server, self.flows.get_mut(&number)) else {
             return Err(self.drop(Dropped::NoServer));
         };
+        // Its client is there, whether or not there is room for what it says.
+        flow.heard = now;
         if !self.line.takes(token, size, now) {
             return Err(self.drop(Dropped::TooMuch));
         }
-        flow.heard = now;
         flow.came += size as u64;
         flow.is_proven = flow.is_proven || flow.shows(&id, ids);
         let header = if flow.is_answered {
@@ -352,14 +353,15 @@ impl<O: Clone> Flows<O> {
         let server = self.servers.get_mut(&flow.token).and_then(|server| server.at.as_mut());
         let server = server.filter(|place| place.at == from).ok_or(Dropped::NoFlow)?;
         server.heard = now;
+        flow.is_answered = true;
+        if !flow.is_proven && flow.went >= flow.came * AMPLIFICATION {
+            return Err(Dropped::Unproven);
+        }
+        // What goes nowhere takes nothing of the share.
         if !self.line.takes(flow.token, packet.len(), now) {
             return Err(Dropped::TooMuch);
         }
-        flow.is_answered = true;
         if !flow.is_proven {
-            if flow.went >= flow.came * AMPLIFICATION {
-                return Err(Dropped::Unproven);
-            }
             flow.went += packet.len() as u64;
             flow.told = routing::source_id(packet).or(flow.told);
         }

@@ -52,6 +52,7 @@ async fn handshake(
     config: ServerConfig,
     relay: Option<RelayedAddr>,
 ) {
+    let counted = endpoint.handshakes.begin();
     let Accepting { config, observed, sessions } = endpoint.quic.accepted(&config);
     let Ok(connecting) = incoming.accept_with(config) else { return };
     // A server can always answer before the handshake is complete. What it says goes to the holder of the
@@ -60,15 +61,13 @@ async fn handshake(
     let arrival = Arrived::new(connection, relay, observed, sessions);
     match tokio::time::timeout(endpoint.config.handshake_timeout, arrival).await {
         Ok(Ok(arrival)) => {
+            counted.done();
             if let Some(opened) = admit(&endpoint, arrival).await {
                 spawn_driver(&endpoint, &opened);
             }
         }
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "handshake failed");
-            endpoint.handshakes.failed();
-        }
-        Err(_) => endpoint.handshakes.failed(),
+        Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
+        Err(_) => {}
     }
 }
 

@@ -84,6 +84,7 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
     if kind == CarrierKind::Mptcp && tune((&socket).into()).is_err() {
         return None;
     }
+    let counted = endpoint.handshakes.begin();
     let limit = endpoint.config.handshake_timeout;
     let mut ciphertext = first;
     if let Some(front) = endpoint.front.get().filter(|_| relay.is_none()) {
@@ -91,20 +92,19 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
         let looked = tokio::select! {
             looked = looked => looked,
             () = endpoint.life.left() => {
+                counted.was_none();
                 front.leave(Fronted { socket, remote, first: ciphertext });
                 return None;
             }
         };
         match looked {
             Ok(Ok(Look::Take)) => {
+                counted.was_none();
                 front.take(Fronted { socket, remote, first: ciphertext });
                 return None;
             }
             Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => {
-                endpoint.handshakes.failed();
-                return None;
-            }
+            Ok(Err(_)) | Err(_) => return None,
         }
     }
     let (config, sessions) = endpoint.tls.server.arriving();
@@ -115,16 +115,13 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::debug!(%error, "handshake failed");
-            endpoint.handshakes.failed();
             // The peer may learn why from the alert.
             let _ = tokio::time::timeout(REFUSAL_TIMEOUT, incoming.write_out()).await;
             return None;
         }
-        Err(_) => {
-            endpoint.handshakes.failed();
-            return None;
-        }
+        Err(_) => return None,
     }
+    counted.done();
     admit(&endpoint, incoming).await
 }
 

@@ -143,7 +143,9 @@ async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
         if may_punch {
             let own = core.candidates(shared);
             shared.with(|state| state.engine.state_candidates(own));
-            if let Some(found) = punch::attempt(core, shared).await {
+            // Not even what opens gateways goes out where the policy does not want it.
+            let may = |at: SocketAddr| exit.leads_to(at);
+            if let Some(found) = punch::attempt(core, shared, &may).await {
                 // There is room for the only one.
                 let _ = open.send(found).await;
             }

@@ -15,6 +15,7 @@ use whimbrel_proto::PathState;
 use whimbrel_proto::notice::{MAX_NOTICE, Notice, NoticeKey};
 use whimbrel_proto::punching::{FLOW_EVERY, FLOWS, LONGEST_SEARCH, PROBE_EVERY, Search, probes};
 
+use super::May;
 use crate::dial::{Candidate, source};
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::locator::canonical;
@@ -73,8 +74,8 @@ impl Voice {
 }
 
 /// Searches, if that may help and is allowed now. Takes [`LONGEST_SEARCH`] at most; sends nothing more when dropped.
-pub(super) async fn search(core: &EndpointCore, shared: &Shared) -> Option<Found> {
-    let (search, voice) = plan(core, shared)?;
+pub(super) async fn search(core: &EndpointCore, shared: &Shared, may: May<'_>) -> Option<Found> {
+    let (search, voice) = plan(core, shared, may)?;
     // One at a time: what an endpoint sends in searches has a limit, however many peers name places.
     let mut allowance = core.searches.try_lock().ok()?;
     if !allowance.take(Instant::now()) {
@@ -95,7 +96,7 @@ pub(super) async fn search(core: &EndpointCore, shared: &Shared) -> Option<Found
 }
 
 /// This side's part, if there is to be a search.
-fn plan(core: &EndpointCore, shared: &Shared) -> Option<(Search, Voice)> {
+fn plan(core: &EndpointCore, shared: &Shared, may: May<'_>) -> Option<(Search, Voice)> {
     let voice = {
         let state = shared.lock();
         // What is dialled meanwhile may lead nowhere.
@@ -111,7 +112,7 @@ fn plan(core: &EndpointCore, shared: &Shared) -> Option<(Search, Voice)> {
         Search::Open { to } => *to,
         Search::Probe { ip, .. } => SocketAddr::new(*ip, 1),
     };
-    (!is_metered(core, shared, to)).then_some((search, voice))
+    (may(to) && !is_metered(core, shared, to)).then_some((search, voice))
 }
 
 /// Whether what is sent there costs something.
