@@ -47,6 +47,7 @@ mod recent;
 mod sending;
 mod serve;
 mod settings;
+mod speaker;
 mod speaking;
 mod target;
 mod tunnel;

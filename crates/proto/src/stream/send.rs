@@ -300,7 +300,8 @@ mod tests {
         let given = Bytes::copy_from_slice(&data);
         let mut at = 0;
         // Heads and bodies, as they come; the smallest are copied.
-        for length in [3, 20_000, 3, 5, 70_000, block::LEAST_GIVEN - 1, 100_000].into_iter().cycle().take(11) {
+        for length in [3, 20_000, 3, 5, 70_000, block::LEAST_GIVEN - 1, 100_000].into_iter().cycle().take(11)
+        {
             let next = data.len().min(at + length);
             match length < 100 {
                 true => send.write(&pool, &data[at..next]),

@@ -4,8 +4,9 @@ use super::fetch::Fetching;
 use super::line::is_of_the_network;
 use super::object::Object;
 use super::origins::Lease;
+use super::speaker::Coming;
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::time::Sleep;
@@ -27,7 +28,7 @@ enum Kind {
 
 /// An answer that is passed on as it comes.
 struct Passing {
-    incoming: Incoming,
+    incoming: Coming,
     lease: Option<Lease>,
     /// How the rest of it can be had if the connection breaks.
     resume: Option<Resume>,
@@ -66,7 +67,7 @@ impl Body {
 
     /// Passes on what a server sends, and releases the connection behind it. If that breaks, `object` is how
     /// the rest can be had.
-    pub(super) fn passing(incoming: Incoming, lease: Lease, object: Option<Object>) -> Self {
+    pub(super) fn passing(incoming: Coming, lease: Lease, object: Option<Object>) -> Self {
         if incoming.is_end_stream() {
             lease.release();
             return Self::empty();

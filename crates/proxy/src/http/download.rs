@@ -9,12 +9,12 @@ use super::line::Sent;
 use super::object::{Described, Object};
 use super::origins::Lease;
 use super::problem::Problem;
+use super::speaker::Coming;
 use super::validator::{Span, Validator};
 use super::{Proxy, passing};
 use crate::Destination;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Either, Empty};
-use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
@@ -108,7 +108,7 @@ impl Download {
     }
 
     /// The first bytes are there: they are all, or the rest comes as the policy says.
-    async fn first_part(self, answer: Response<Incoming>, lease: Lease) -> Result<Response<Body>, Problem> {
+    async fn first_part(self, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
         let (mut head, body) = answer.into_parts();
         let length = fields::check_answer(&head.headers)?;
         let span = Span::of(&head.headers)
@@ -156,7 +156,7 @@ impl Download {
     }
 
     /// Reads exactly so many bytes. `None`: they did not come.
-    async fn read_first(&self, mut body: Incoming, length: u64, lease: &Lease) -> Option<Bytes> {
+    async fn read_first(&self, mut body: Coming, length: u64, lease: &Lease) -> Option<Bytes> {
         let length = usize::try_from(length).ok()?;
         let mut first = BytesMut::with_capacity(length);
         let reading = async {
@@ -175,7 +175,7 @@ impl Download {
     }
 
     /// Passes an answer on. If it breaks and can be asked for in ranges, the rest is.
-    fn pass(self, answer: Response<Incoming>, lease: Lease) -> Result<Response<Body>, Problem> {
+    fn pass(self, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
         let (headers, proxy) = (answer.headers(), Arc::clone(&self.proxy));
         if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
             proxy.without_ranges.put(&self.to, ());
@@ -214,7 +214,7 @@ impl Download {
         intents: Intents,
         decided: Decided,
         request: Request<Sent>,
-    ) -> Result<(Response<Incoming>, Lease), Problem> {
+    ) -> Result<(Response<Coming>, Lease), Problem> {
         let (origins, limit) = (&self.proxy.origins, self.proxy.settings.answer_limit);
         let turn = origins.turn(&self.to, decided.network(), false).await;
         exchange(origins, &self.to, intents, (decided, turn), request, limit).await

@@ -4,10 +4,11 @@ use super::decided::Decided;
 use super::line::{Sent, Unsent};
 use super::origins::{Lease, Origins};
 use super::problem::Problem;
+use super::speaker::Coming;
 use super::turns::Turn;
 use crate::Destination;
 use http_body_util::{Either, Empty};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::{Method, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(super) async fn exchange(
     (decided, turn): (Decided, Option<Turn>),
     request: Request<Sent>,
     limit: Duration,
-) -> Result<(Response<Incoming>, Lease), Problem> {
+) -> Result<(Response<Coming>, Lease), Problem> {
     let mut lease = origins.lease(to, &intents, decided).await?.with(turn);
     let spare = repeated(&request);
     let sent = lease.line().send(request, limit).await;

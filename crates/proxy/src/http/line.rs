@@ -1,14 +1,12 @@
 //! One connection to a server, on which requests go one after the other.
 
 use super::problem::Problem;
-use crate::{Destination, Duplex};
+use super::speaker::{Coming, Speaker};
+use crate::Destination;
 use bytes::Bytes;
-use futures_util::FutureExt;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -17,19 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::task::AbortHandle;
 use whimbrel_multiaccess::Candidate;
 
 /// A connection that has just carried an answer needs a moment until it takes the next request.
 const READY: Duration = Duration::from_millis(100);
-/// The largest head of an answer, and what is read at once.
-const BUFFER: usize = 64 << 10;
 
 /// What a request carries on.
 pub(super) type Sent = Either<Incoming, Empty<Bytes>>;
 
 /// A body on its way to a server, which tells that it moves.
-struct Moving {
+pub(super) struct Moving {
     body: Sent,
     moved: Arc<AtomicU64>,
 }
@@ -55,33 +50,6 @@ impl Body for Moving {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// A connection that speaks HTTP. It closes when this is dropped, whatever is under way on it.
-pub(super) struct Speaker {
-    sender: SendRequest<Moving>,
-    task: AbortHandle,
-}
-
-impl Speaker {
-    pub(super) async fn start(stream: Box<dyn Duplex>) -> hyper::Result<Self> {
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(BUFFER).max_header_size(BUFFER);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        let task = tokio::spawn(FutureExt::boxed(async move {
-            if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to a server ended");
-            }
-        }));
-        Ok(Self { sender, task: task.abort_handle() })
-    }
-}
-
-impl Drop for Speaker {
-    fn drop(&mut self) {
-        // Else it would wait for a network that may be gone.
-        self.task.abort();
     }
 }
 
@@ -126,11 +94,11 @@ impl Line {
         &mut self,
         request: Request<Sent>,
         limit: Duration,
-    ) -> Result<Response<Incoming>, Unsent> {
+    ) -> Result<Response<Coming>, Unsent> {
         self.carried = self.carried.saturating_add(1);
         let moved = Arc::new(AtomicU64::new(0));
         let request = request.map(|body| Moving { body, moved: Arc::clone(&moved) });
-        let sending = self.speaker.sender.try_send_request(request);
+        let sending = self.speaker.send(request);
         tokio::pin!(sending);
         let mut before = 0;
         let answer = loop {
@@ -143,7 +111,7 @@ impl Line {
             before = now;
         };
         match answer {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(answer)) => Ok(self.speaker.coming(answer)),
             Ok(Err(mut error)) => Err(match error.take_message() {
                 Some(request) => Unsent::Returned(Box::new(request.map(|moving| moving.body))),
                 None => {
@@ -157,11 +125,8 @@ impl Line {
 
     /// Whether it takes a request now, or in a moment.
     pub(super) async fn is_ready(&mut self) -> bool {
-        if self.speaker.sender.is_ready() {
-            return true;
-        }
-        !self.is_closed()
-            && tokio::time::timeout(READY, self.speaker.sender.ready()).await.is_ok_and(|ready| ready.is_ok())
+        !self.is_private
+            && tokio::time::timeout(READY, self.speaker.ready()).await.is_ok_and(|ready| ready.is_ok())
     }
 
     /// It must carry no message of another client.
@@ -171,7 +136,7 @@ impl Line {
 
     /// Whether it cannot be used again.
     pub(super) fn is_closed(&self) -> bool {
-        self.is_private || self.speaker.sender.is_closed()
+        self.is_private || self.speaker.is_closed()
     }
 
     pub(super) fn id(&self) -> u32 {

@@ -1,7 +1,8 @@
 //! Connections to servers: those that are open and idle, and new ones, by the manager's choice.
 
 use super::decided::{Decided, Offer, REPORT, Route, Unit};
-use super::line::{Line, Speaker};
+use super::line::Line;
+use super::speaker::Speaker;
 use super::turns::{Rules, Turn, Turns};
 use crate::upstream::unreached;
 use crate::{Destination, Upstream, UpstreamError};
@@ -278,10 +279,11 @@ impl Origins {
     }
 
     fn keep(&self, line: Line) {
-        let mut idle = self.lock();
+        // It looks, and goes on from its last answer to the next one, before there is one.
         if line.is_closed() {
             return;
         }
+        let mut idle = self.lock();
         if idle.count >= MOST {
             idle.tidy();
         }

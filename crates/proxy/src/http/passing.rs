@@ -5,7 +5,7 @@ use super::fields;
 use super::object::Object;
 use super::origins::Lease;
 use super::problem::Problem;
-use hyper::body::Incoming;
+use super::speaker::Coming;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Method, Response, StatusCode, Version};
@@ -17,7 +17,7 @@ use hyper::{Method, Response, StatusCode, Version};
 pub(super) fn pass(
     pseudonym: &str,
     method: &Method,
-    answer: Response<Incoming>,
+    answer: Response<Coming>,
     lease: Lease,
     object: Option<Object>,
 ) -> Result<Response<Body>, Problem> {

@@ -6,10 +6,10 @@ use super::fields;
 use super::line::{Sent, Unsent, is_of_the_network};
 use super::object::Described;
 use super::origins::Lease;
+use super::speaker::Coming;
 use super::validator::Span;
 use crate::UpstreamError;
 use http_body_util::{BodyExt as _, Either, Empty};
-use hyper::body::Incoming;
 use hyper::header::{HeaderValue, IF_RANGE, RANGE};
 use hyper::{Request, Response, StatusCode};
 use std::ops::Range;
@@ -219,7 +219,7 @@ impl Worker {
     }
 
     /// Checks that an answer has bytes of the object from where the range begins, and returns which it has.
-    fn check(&self, answer: &Response<Incoming>, range: &Range<u64>) -> Result<Had, Broken> {
+    fn check(&self, answer: &Response<Coming>, range: &Range<u64>) -> Result<Had, Broken> {
         let object = &self.object;
         let changed = || {
             let to = &object.to;
@@ -261,7 +261,7 @@ impl Worker {
         }
     }
 
-    async fn read(&self, mut body: Incoming, had: Had, at: &mut u64, lease: &Lease) -> Result<(), Broken> {
+    async fn read(&self, mut body: Coming, had: Had, at: &mut u64, lease: &Lease) -> Result<(), Broken> {
         let Had { mut skipped, end } = had;
         while *at < end {
             self.assembly.room_at(*at).await;

@@ -124,8 +124,8 @@ mod tests {
     use super::reader::{Came, Pieces};
     use super::writer::{GATHERED, Taker};
     use super::*;
-    use std::collections::VecDeque;
     use proptest::prelude::*;
+    use std::collections::VecDeque;
     use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     impl<R: AsyncRead + Unpin + Send> Pieces for tokio::io::Take<R> {

@@ -5,6 +5,7 @@ mod lasting;
 pub(super) use lasting::ServerRecord;
 
 use super::budget::LEAST_KEPT;
+use super::frame::LONGEST;
 use super::message::LONGEST_HEAD;
 use super::window::Window;
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 
-/// What is read at once: all that is kept of a server where there is little room.
+/// What is read at once, in pieces of a frame each: a piece is held until all of it was taken.
 const READ: usize = LEAST_KEPT;
 /// Where less than this is kept the kernel holds no more either.
 const SQUEEZED: usize = 256 * 1024;
@@ -216,25 +217,34 @@ impl Server {
     }
 
     fn read(&mut self, most: usize) -> io::Result<()> {
-        let room = most.saturating_sub(self.kept.len()).min(READ);
-        let mut short = Bytes::new();
-        let read = self.socket.try_io(Interest::READABLE, || {
-            let bytes = read_some(&self.socket, room)?;
-            if (1..room).contains(&bytes.len()) {
-                // The socket is empty: told so, the runtime does not have it read again to find that. Or it is at
-                // a mark of urgent bytes (RFC 6093): what is behind that is read with what comes next, or the
-                // end, as the runtime's own reads do.
-                short = bytes;
-                return Err(ErrorKind::WouldBlock.into());
+        let all = most.min(self.kept.len() + READ);
+        while self.kept.len() < all {
+            let room = (all - self.kept.len()).min(LONGEST);
+            let mut short = Bytes::new();
+            let read = self.socket.try_io(Interest::READABLE, || {
+                let bytes = read_some(&self.socket, room)?;
+                if (1..room).contains(&bytes.len()) {
+                    // The socket is empty: told so, the runtime does not have it read again to find that. Or it
+                    // is at a mark of urgent bytes (RFC 6093): what is behind that is read with what comes
+                    // next, or the end, as the runtime's own reads do.
+                    short = bytes;
+                    return Err(ErrorKind::WouldBlock.into());
+                }
+                Ok(bytes)
+            });
+            match read {
+                Ok(bytes) if bytes.is_empty() => {
+                    self.voice = Voice::Ended;
+                    return Ok(());
+                }
+                Ok(bytes) => self.came(bytes),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.came(short);
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
-            Ok(bytes)
-        });
-        match read {
-            Ok(bytes) if bytes.is_empty() && room > 0 => self.voice = Voice::Ended,
-            Ok(bytes) => self.came(bytes),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => self.came(short),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -242,7 +252,7 @@ impl Server {
     /// Takes what a server sent before it broke the connection, if it did, as far as there is room.
     pub(super) fn read_what_is_left(&mut self, most: usize) {
         while self.voice == Voice::Breaks && self.kept.len() < most {
-            match read_some(&self.socket, READ.min(most - self.kept.len())) {
+            match read_some(&self.socket, LONGEST.min(most - self.kept.len())) {
                 Ok(bytes) if !bytes.is_empty() => self.came(bytes),
                 // It is broken already: nothing follows from another error.
                 Ok(_) | Err(_) => self.voice = Voice::Broken,
@@ -314,6 +324,21 @@ mod tests {
         assert_eq!(says(&[&[22], b"x", &[3]]).await, [true, false, false]);
         assert_eq!(says(&[b"G", &[22, 3]]).await, [false, false]);
         assert_eq!(says(&[b"", &[3, 22]]).await, [false, false]);
+    }
+
+    #[tokio::test]
+    async fn the_kernel_holds_little_where_little_is_kept_and_more_once_that_may_grow() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut server = Server::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+        let holds = |server: &Server| socket2::SockRef::from(&server.socket).recv_buffer_size().unwrap();
+        let before = holds(&server);
+        server.squeeze(SQUEEZED);
+        assert_eq!(holds(&server), before, "it is left to the kernel");
+        server.squeeze(1);
+        // The kernel counts what it needs beside the bytes.
+        assert!((LEAST_KEPT..=2 * LEAST_KEPT).contains(&holds(&server)), "{}", holds(&server));
+        server.squeeze(4 * LEAST_KEPT);
+        assert!(holds(&server) > 2 * LEAST_KEPT, "{}", holds(&server));
     }
 
     fn seen(pieces: &[&[u8]]) -> Option<Vec<u8>> {

@@ -96,9 +96,18 @@ mod tests {
     #[test]
     fn what_is_not_for_the_program_is_skipped_and_told_once() {
         let mut down = Down::new(1000, 50);
-        assert_eq!((down.push(Bytes::from_static(&[1; 30])), down.queue.base(), down.queue.len()), (30, 1030, 0));
-        assert_eq!((down.push(Bytes::from_static(&[2; 30])), down.queue.base(), down.queue.len()), (20, 1050, 10));
-        assert_eq!((down.push(Bytes::from_static(&[3; 30])), down.queue.base(), down.queue.len()), (0, 1050, 40));
+        assert_eq!(
+            (down.push(Bytes::from_static(&[1; 30])), down.queue.base(), down.queue.len()),
+            (30, 1030, 0)
+        );
+        assert_eq!(
+            (down.push(Bytes::from_static(&[2; 30])), down.queue.base(), down.queue.len()),
+            (20, 1050, 10)
+        );
+        assert_eq!(
+            (down.push(Bytes::from_static(&[3; 30])), down.queue.base(), down.queue.len()),
+            (0, 1050, 40)
+        );
     }
 
     #[test]

@@ -1,0 +1,164 @@
+//! The HTTP of a connection to a server, which moves when its user does: it needs no task of its own, which would
+//! have to be woken for each head and each piece, and wake its user in turn.
+
+use super::line::Moving;
+use crate::Duplex;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use tokio::task::AbortHandle;
+
+/// The largest head of an answer, and what is read at once.
+const BUFFER: usize = 64 << 10;
+
+/// A connection that speaks HTTP. It closes when this is dropped, whatever is under way on it.
+pub(super) struct Speaker {
+    sender: SendRequest<Moving>,
+    driver: Driver,
+    /// Once it moves by itself.
+    task: Option<AbortHandle>,
+}
+
+type Driven = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
+
+/// What moves a connection, shared by those that wait for it. Empty once it has ended, or moves by itself.
+#[derive(Clone)]
+struct Driver(Arc<Mutex<Option<Driven>>>);
+
+impl Driver {
+    fn lock(&self) -> MutexGuard<'_, Option<Driven>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what is possible now. Whoever polls is woken when there is more.
+    fn poll(&self, cx: &mut Context<'_>) {
+        let mut driven = self.lock();
+        if let Some(connection) = driven.as_mut()
+            && let Poll::Ready(ended) = connection.as_mut().poll(cx)
+        {
+            *driven = None;
+            tell(ended);
+        }
+    }
+}
+
+fn tell(ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection to a server ended");
+    }
+}
+
+impl Speaker {
+    pub(super) async fn start(stream: Box<dyn Duplex>) -> hyper::Result<Self> {
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(BUFFER).max_header_size(BUFFER);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        let driven: Driven = Box::pin(connection.with_upgrades());
+        Ok(Self { sender, driver: Driver(Arc::new(Mutex::new(Some(driven)))), task: None })
+    }
+
+    /// Sends a request, and returns the head of its answer.
+    pub(super) fn send(
+        &mut self,
+        request: Request<Moving>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Moving>>>> + use<> {
+        if !request.body().is_end_stream() {
+            // It goes on to be sent while a client does not read the answer that came before its end.
+            self.detach();
+        }
+        let (sending, driver) = (self.sender.try_send_request(request), self.driver.clone());
+        let mut sending = Box::pin(sending);
+        poll_fn(move |cx| {
+            driver.poll(cx);
+            sending.as_mut().poll(cx)
+        })
+    }
+
+    /// An answer whose body brings the connection on.
+    pub(super) fn coming(&mut self, answer: Response<Incoming>) -> Response<Coming> {
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // It ends by leaving what it carries to its user, who waits for that.
+            self.detach();
+        }
+        answer.map(|incoming| Coming { incoming, driver: self.driver.clone() })
+    }
+
+    /// Waits until it takes a request.
+    pub(super) async fn ready(&mut self) -> hyper::Result<()> {
+        poll_fn(|cx| {
+            self.driver.poll(cx);
+            self.sender.poll_ready(cx)
+        })
+        .await
+    }
+
+    /// Looks what has come while nobody waited.
+    pub(super) fn look(&self) {
+        self.driver.poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// Whether it takes no more requests.
+    pub(super) fn is_closed(&self) -> bool {
+        self.look();
+        self.sender.is_closed()
+    }
+
+    /// From now on it moves by itself.
+    fn detach(&mut self) {
+        let Some(connection) = self.driver.lock().take() else { return };
+        let task = tokio::spawn(FutureExt::boxed(async move { tell(connection.await) }));
+        self.task = Some(task.abort_handle());
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        // Else it would wait for a network that may be gone, or live on with the body of an answer.
+        self.driver.lock().take();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// The body of an answer, as it comes.
+pub(super) struct Coming {
+    incoming: Incoming,
+    driver: Driver,
+}
+
+impl Body for Coming {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.driver.poll(cx);
+        match Pin::new(&mut self.incoming).poll_frame(cx) {
+            // Now the connection knows that more is wanted.
+            Poll::Pending => {
+                self.driver.poll(cx);
+                Pin::new(&mut self.incoming).poll_frame(cx)
+            }
+            ready => ready,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
