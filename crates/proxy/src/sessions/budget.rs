@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_base::EndpointId;
 
 /// What a session may keep of its server however little room there is: so it goes on, if slowly.
-pub(super) const LEAST_KEPT: usize = 64 * 1024;
+pub(super) const LEAST_KEPT: usize = 32 * 1024;
 /// What may wait for its server likewise: a device that keeps the rules sends no more before it pauses.
 pub(super) const LEAST_WAITING: usize = 320 * 1024;
 

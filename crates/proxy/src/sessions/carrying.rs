@@ -7,6 +7,7 @@ mod underway;
 pub use ending::Outcome;
 
 use super::alarm::Alarm;
+use super::budget::LEAST_KEPT;
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
@@ -43,7 +44,7 @@ const LATER: Duration = Duration::from_millis(250);
 /// The longest until a program that reads nothing is asked again how far it is.
 const STANDS: Duration = Duration::from_secs(1);
 /// What is much: half of what a gateway keeps at least, which reads on while the other half is under way.
-const MUCH: u64 = 32 * 1024;
+const MUCH: u64 = LEAST_KEPT as u64 / 2;
 
 /// A session and its program.
 pub(super) struct Carrying {

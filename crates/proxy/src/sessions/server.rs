@@ -17,7 +17,7 @@ use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 
 /// What is read at once, in pieces of a frame each: a piece is held until all of it was taken.
-const READ: usize = LEAST_KEPT;
+const READ: usize = 64 * 1024;
 /// Where less than this is kept the kernel holds no more either.
 const SQUEEZED: usize = 256 * 1024;
 /// What is written at once.

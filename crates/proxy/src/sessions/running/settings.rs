@@ -20,7 +20,7 @@ pub struct SessionSettings {
     /// How many bytes are kept for them.
     pub most_held_bytes: u64,
     /// How many bytes all sessions of one device keep, those of programs that wait for a server among them.
-    /// Then its servers wait too; each of its sessions has 64 KiB whatever the others keep.
+    /// Then its servers wait too; each of its sessions has 32 KiB whatever the others keep.
     pub most_bytes_each: u64,
     /// How many bytes all sessions keep, likewise.
     pub most_bytes: u64,
