@@ -12,6 +12,7 @@
 //! by_host             servers of peers, told apart by `Host` (crate::publishing)
 //! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
+//! speaker, moving     HTTP on one of those, and what a request carries
 //! decided             what the manager says of a message
 //! turns               how many objects of a server come at a time
 //! exchange, passing   a request and its answer, passed on once
@@ -37,6 +38,7 @@ mod exchange;
 mod fetch;
 mod fields;
 mod line;
+mod moving;
 mod object;
 mod origins;
 mod own_key;

@@ -5,7 +5,7 @@ use super::body::Body;
 use super::decided::Decided;
 use super::exchange::exchange;
 use super::fields;
-use super::line::Sent;
+use super::moving::Sent;
 use super::object::{Described, Object};
 use super::origins::Lease;
 use super::problem::Problem;

@@ -1,7 +1,8 @@
 //! A request to a server and the head of its answer, on a connection that was decided on.
 
 use super::decided::Decided;
-use super::line::{Sent, Unsent};
+use super::line::Unsent;
+use super::moving::Sent;
 use super::origins::{Lease, Origins};
 use super::problem::Problem;
 use super::speaker::Coming;

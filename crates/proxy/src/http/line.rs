@@ -1,57 +1,20 @@
 //! One connection to a server, on which requests go one after the other.
 
+use super::moving::{Moving, Sent};
 use super::problem::Problem;
 use super::speaker::{Coming, Speaker};
 use crate::Destination;
-use bytes::Bytes;
-use http_body_util::{Either, Empty};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{Request, Response};
 use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use whimbrel_multiaccess::Candidate;
 
 /// A connection that has just carried an answer needs a moment until it takes the next request.
 const READY: Duration = Duration::from_millis(100);
-
-/// What a request carries on.
-pub(super) type Sent = Either<Incoming, Empty<Bytes>>;
-
-/// A body on its way to a server, which tells that it moves.
-pub(super) struct Moving {
-    body: Sent,
-    moved: Arc<AtomicU64>,
-}
-
-impl Body for Moving {
-    type Data = Bytes;
-    type Error = <Sent as Body>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let next = Pin::new(&mut self.body).poll_frame(cx);
-        if next.is_ready() {
-            self.moved.fetch_add(1, Ordering::Relaxed);
-        }
-        next
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
 
 /// A connection to a server.
 pub(super) struct Line {
@@ -97,7 +60,7 @@ impl Line {
     ) -> Result<Response<Coming>, Unsent> {
         self.carried = self.carried.saturating_add(1);
         let moved = Arc::new(AtomicU64::new(0));
-        let request = request.map(|body| Moving { body, moved: Arc::clone(&moved) });
+        let request = request.map(|body| Moving::new(body, Arc::clone(&moved)));
         let sending = self.speaker.send(request);
         tokio::pin!(sending);
         let mut before = 0;
@@ -113,7 +76,7 @@ impl Line {
         match answer {
             Ok(Ok(answer)) => Ok(self.speaker.coming(answer)),
             Ok(Err(mut error)) => Err(match error.take_message() {
-                Some(request) => Unsent::Returned(Box::new(request.map(|moving| moving.body))),
+                Some(request) => Unsent::Returned(Box::new(request.map(Moving::into_body))),
                 None => {
                     let error = error.into_error();
                     if error.is_parse() { Unsent::Nonsense(error) } else { Unsent::Ended(error) }

@@ -1,7 +1,7 @@
 //! The HTTP of a connection to a server, which moves when its user does: it needs no task of its own, which would
 //! have to be woken for each head and each piece, and wake its user in turn.
 
-use super::line::Moving;
+use super::moving::Moving;
 use crate::Duplex;
 use bytes::Bytes;
 use futures_util::FutureExt;

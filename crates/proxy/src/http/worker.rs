@@ -3,7 +3,8 @@
 use super::assembly::{Assembly, LEAST_RANGE, Want};
 use super::decided::{Decided, Route};
 use super::fields;
-use super::line::{Sent, Unsent, is_of_the_network};
+use super::line::{Unsent, is_of_the_network};
+use super::moving::Sent;
 use super::object::Described;
 use super::origins::Lease;
 use super::speaker::Coming;
