@@ -6,6 +6,9 @@ use std::io::IoSlice;
 
 /// Less is copied, and put together: a piece takes some memory of its own, and holds all that it came in.
 const SMALL: usize = 2048;
+/// Less is copied too, each piece for itself: what a stream brings stands in memory of 16 KiB, however little it
+/// is, and all of that would be held for it. So it is no more than twice what counts as kept.
+const PINNED: usize = 8 * 1024;
 /// How many pieces are looked at for one write.
 const PIECES: usize = 8;
 
@@ -69,7 +72,7 @@ impl Window {
                 last.bytes = [&last.bytes[..], &bytes[..]].concat().into();
             }
             _ => {
-                let bytes = if length < SMALL { Bytes::copy_from_slice(&bytes) } else { bytes };
+                let bytes = if length < PINNED { Bytes::copy_from_slice(&bytes) } else { bytes };
                 self.pieces.push_back(Piece { start, bytes });
             }
         }
@@ -162,6 +165,15 @@ mod tests {
         assert!(!window.release(14) && !window.release(u64::MAX));
         assert!(window.release(12) && window.release(3));
         assert_eq!((window.base(), &window.from(12, 9)[..]), (12, &b"c"[..]));
+    }
+
+    #[test]
+    fn what_is_little_of_its_memory_does_not_hold_it() {
+        let (mut window, memory) = (Window::default(), Bytes::from(vec![7; 16 * 1024]));
+        window.push(memory.slice(..PINNED - 1));
+        assert!(memory.is_unique() && window.len() == PINNED - 1);
+        window.push(memory.slice(..PINNED));
+        assert!(!memory.is_unique(), "it was copied");
     }
 
     #[test]
