@@ -18,6 +18,9 @@ pub(in crate::sessions) struct ServerRecord {
     programs: Programs,
     head: Head,
     first: [u8; 2],
+    /// What its kernel was told to hold at most: that stays with the connection.
+    #[serde(default)]
+    squeezed: Option<usize>,
 }
 
 impl Server {
@@ -26,13 +29,13 @@ impl Server {
         self,
         body: &mut Vec<u8>,
     ) -> io::Result<(ServerRecord, std::net::TcpStream)> {
-        let Self { socket, kept, voice, waiting, programs, head, first, .. } = self;
+        let Self { socket, kept, voice, waiting, programs, head, first, squeezed } = self;
         let mut put = |window: &Window| {
             body.extend_from_slice(&window.to_vec());
             (window.base(), window.len())
         };
         let (kept, waiting) = (put(&kept), put(&waiting));
-        Ok((ServerRecord { kept, waiting, voice, programs, head, first }, socket.into_std()?))
+        Ok((ServerRecord { kept, waiting, voice, programs, head, first, squeezed }, socket.into_std()?))
     }
 
     /// It goes on: its end is an ordinary one again, unless it is broken off.
@@ -47,7 +50,7 @@ impl Server {
         body: &mut Body,
         socket: std::net::TcpStream,
     ) -> io::Result<Self> {
-        let ServerRecord { kept, waiting, voice, programs, head, first } = record;
+        let ServerRecord { kept, waiting, voice, programs, head, first, squeezed } = record;
         if matches!(&head, Head::Coming(begin) | Head::Whole(begin) if begin.len() > LONGEST_HEAD) {
             return Err(missing());
         }
@@ -55,6 +58,6 @@ impl Server {
             |(base, length): (u64, usize)| Ok::<_, io::Error>(Window::with(base, body.take(length)?));
         let (kept, waiting) = (window(kept)?, window(waiting)?);
         let socket = TcpStream::from_std(socket)?;
-        Ok(Self { socket, kept, voice, waiting, programs, head, first, squeezed: None })
+        Ok(Self { socket, kept, voice, waiting, programs, head, first, squeezed })
     }
 }
