@@ -31,7 +31,8 @@ use wait::Wait;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
 
-/// A server is read once there is room for so much: each read costs something on both sides, however little comes.
+/// A server is read once there is room for so much, or for half of what may be kept where that is less: each read
+/// costs something on both sides, however little comes.
 const LEAST_READ: usize = LEAST_KEPT / 2;
 /// For a refusal to be taken.
 const REFUSAL: Duration = Duration::from_secs(10);
@@ -207,7 +208,7 @@ impl Session {
         // A server waits while no device takes what it says, and while the session moves.
         let reads = self.taking.is_none()
             && matches!(self.holder, Holder::Seat(_))
-            && self.server.kept().len() + LEAST_READ <= most;
+            && self.server.kept().len() + LEAST_READ.min(most / 2).max(1) <= most;
         let time = self.time();
         let Self { server, orders, holder, taking, alarm, .. } = self;
         tokio::select! {

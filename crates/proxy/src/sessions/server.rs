@@ -279,7 +279,7 @@ impl Server {
 
 /// Reads from the system itself, into memory of the size of what came.
 fn read_some(socket: &TcpStream, most: usize) -> io::Result<Bytes> {
-    let mut bytes = Vec::with_capacity(most);
+    let mut bytes: Vec<u8> = Vec::with_capacity(most);
     rustix::io::read(socket, rustix::buffer::spare_capacity(&mut bytes))?;
     bytes.shrink_to_fit();
     Ok(bytes.into())
