@@ -162,3 +162,67 @@ impl Body for Coming {
         self.incoming.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use http_body_util::{BodyExt as _, Either, Empty};
+    use hyper::header::HeaderValue;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    fn request() -> Request<Moving> {
+        let mut request = Request::new(Moving::new(Either::Right(Empty::new()), Arc::default()));
+        request.headers_mut().insert("host", HeaderValue::from_static("server.example"));
+        request
+    }
+
+    /// Reads the head of a request, and says this.
+    async fn say(server: &mut DuplexStream, says: &str) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(server.read_u8().await.unwrap());
+        }
+        server.write_all(says.as_bytes()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn it_takes_the_next_request_right_behind_an_answer_and_sees_an_end_that_nobody_waited_for() {
+        let (stream, mut server) = tokio::io::duplex(1 << 20);
+        let mut speaker = Speaker::start(Box::new(stream)).await.unwrap();
+        for (says, body) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello"),
+            ("HTTP/1.1 204 No Content\r\n\r\n", ""),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+                "hello",
+            ),
+            ("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""),
+        ] {
+            let sending = speaker.send(request());
+            let (sent, ()) = tokio::join!(sending, say(&mut server, says));
+            let Ok(answer) = sent else { panic!("no answer came of {says:?}") };
+            let read = speaker.coming(answer).into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(read, body.as_bytes(), "{says:?}");
+            assert!(!speaker.is_closed(), "{says:?}");
+            assert!(speaker.ready().now_or_never().is_some_and(|ready| ready.is_ok()), "{says:?}");
+        }
+        assert!(speaker.task.is_none(), "nothing was to be sent that it has to move for");
+        drop(server);
+        assert!(speaker.is_closed());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_let_go_ends_although_the_body_of_an_answer_is_there_still() {
+        let (stream, mut server) = tokio::io::duplex(1 << 20);
+        let mut speaker = Speaker::start(Box::new(stream)).await.unwrap();
+        let sending = speaker.send(request());
+        let says = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello";
+        let (sent, ()) = tokio::join!(sending, say(&mut server, says));
+        let Ok(answer) = sent else { panic!("no answer came") };
+        let body = speaker.coming(answer).into_body();
+        drop(speaker);
+        assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+        assert!(body.collect().await.is_err(), "it is not whole");
+    }
+}
