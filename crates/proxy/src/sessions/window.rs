@@ -33,9 +33,10 @@ impl Window {
     }
 
     /// One with bytes already.
-    pub(super) fn with(base: u64, bytes: Vec<u8>) -> Self {
+    pub(super) fn with(base: u64, bytes: &[u8]) -> Self {
         let mut window = Self::at(base);
-        window.push(bytes.into());
+        // One piece would be held until all of it was taken.
+        bytes.chunks(2 * PINNED).for_each(|piece| window.push(Bytes::copy_from_slice(piece)));
         window
     }
 

@@ -55,7 +55,7 @@ impl Server {
             return Err(missing());
         }
         let mut window =
-            |(base, length): (u64, usize)| Ok::<_, io::Error>(Window::with(base, body.take(length)?));
+            |(base, length): (u64, usize)| Ok::<_, io::Error>(Window::with(base, &body.take(length)?));
         let (kept, waiting) = (window(kept)?, window(waiting)?);
         let socket = TcpStream::from_std(socket)?;
         Ok(Self { socket, kept, voice, waiting, programs, head, first, squeezed })
