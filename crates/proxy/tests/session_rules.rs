@@ -180,7 +180,7 @@ async fn sessions_of_one_device_keep_no_more_than_it_may_and_each_goes_on() {
     let file = random(6, 4 * MIB);
     let server = Server::new(file.clone()).await;
     let mut open = Vec::new();
-    for most in [300_000, 300_000, 65_536] {
+    for most in [300_000, 300_000, 32_768] {
         let program = phone.open(server.address).await;
         phone.wait_for(program.id, "it is full", |it| it.is_some_and(|it| it.kept == most)).await;
         open.push(program);
@@ -188,7 +188,7 @@ async fn sessions_of_one_device_keep_no_more_than_it_may_and_each_goes_on() {
     let other = desk.open(server.address).await;
     desk.wait_for(other.id, "another one has its own", |it| it.is_some_and(|it| it.kept == 300_000)).await;
     let kept: u32 = phone.sessions.list().await.unwrap().iter().map(|it| it.kept).sum();
-    assert_eq!(kept, 600_000 + 65_536);
+    assert_eq!(kept, 600_000 + 32_768);
     let mut third = open.pop().unwrap();
     let (all, is_whole) = third.rest().await;
     assert!(is_whole && all == *file);
@@ -203,7 +203,7 @@ async fn all_sessions_together_keep_no_more_than_may_be() {
     let first = phone.open(server.address).await;
     phone.wait_for(first.id, "it is full", |it| it.is_some_and(|it| it.kept == 300_000)).await;
     let second = desk.open(server.address).await;
-    desk.wait_for(second.id, "it has the least", |it| it.is_some_and(|it| it.kept == 65_536)).await;
+    desk.wait_for(second.id, "it has the least", |it| it.is_some_and(|it| it.kept == 32_768)).await;
     phone.endpoint.close(Duration::from_secs(1)).await;
     drop(first);
 }

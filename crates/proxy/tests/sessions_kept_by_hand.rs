@@ -173,7 +173,7 @@ async fn the_last_words_of_servers_that_broke_are_in_the_budget_until_they_are_t
     let [mut one, _other] = [breaking(&phone, &desk, &words).await, breaking(&phone, &desk, &words).await];
     let server = Server::new(random(14, 4 * 1024 * 1024)).await;
     let third = phone.open(server.address).await;
-    phone.wait_for(third.id, "there is no room", |it| it.is_some_and(|it| it.kept == 65_536)).await;
+    phone.wait_for(third.id, "there is no room", |it| it.is_some_and(|it| it.kept == 32_768)).await;
     // The first program has it all.
     one.say(COUNT, &250_000_u64.to_be_bytes()).await;
     let begun = Instant::now();

@@ -11,7 +11,6 @@ mod wait;
 pub use settings::SessionSettings;
 
 use super::alarm::Alarm;
-use super::budget::LEAST_KEPT;
 use super::frame::Frame;
 use super::lasting::HaltedSession;
 use super::line::{Heard, LAST};
@@ -31,9 +30,6 @@ use wait::Wait;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
 
-/// A server is read once there is room for so much, or for half of what may be kept where that is less: each read
-/// costs something on both sides, however little comes.
-const LEAST_READ: usize = LEAST_KEPT / 2;
 /// For a refusal to be taken.
 const REFUSAL: Duration = Duration::from_secs(10);
 
@@ -53,6 +49,8 @@ pub(super) struct Session {
     is_spared: bool,
     /// Its last device did not say how far it was: what its program sent may be missing.
     is_cut: bool,
+    /// There was no room for more of the server.
+    is_held_up: bool,
     growth: Growth,
     alarm: Alarm,
     /// Counts it as its device's, also while it is held.
@@ -126,6 +124,7 @@ impl Session {
             busy: now,
             is_spared: false,
             is_cut: false,
+            is_held_up: false,
             growth: Growth::default(),
             alarm: Alarm::new(),
             place,
@@ -208,7 +207,7 @@ impl Session {
         // A server waits while no device takes what it says, and while the session moves.
         let reads = self.taking.is_none()
             && matches!(self.holder, Holder::Seat(_))
-            && self.server.kept().len() + LEAST_READ.min(most / 2).max(1) <= most;
+            && self.has_room_to_read(most);
         let time = self.time();
         let Self { server, orders, holder, taking, alarm, .. } = self;
         tokio::select! {

@@ -5,6 +5,10 @@ use crate::sessions::budget::{LEAST_KEPT, LEAST_WAITING};
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
+/// A server that was held up is read again once there is room for so much, or for half of what may be kept where
+/// that is less: each read costs something on both sides, however little comes.
+const LEAST_READ: usize = LEAST_KEPT / 2;
+
 impl Session {
     /// Tells others what there is to know of its bytes.
     pub(super) fn tell_figures(&mut self) {
@@ -37,6 +41,15 @@ impl Session {
     pub(super) fn most_kept(&mut self) -> usize {
         let possible = self.server.kept().len().saturating_add(self.room()).max(LEAST_KEPT);
         self.wanted().min(possible)
+    }
+
+    /// Whether the server is to be read, where so much may be kept: until that is all, so that it is known to be
+    /// held up, and that an end is found if there is one.
+    pub(super) fn has_room_to_read(&mut self, most: usize) -> bool {
+        let room = most.saturating_sub(self.server.kept().len());
+        let least = if self.is_held_up { LEAST_READ.min(most / 2).max(1) } else { 1 };
+        self.is_held_up = room < least;
+        !self.is_held_up
     }
 
     /// How much is to be kept, whatever others keep.
