@@ -21,6 +21,7 @@ const HEAD: usize = 3;
 const BYTES: u8 = 0;
 /// Of the body of any other frame.
 const LONGEST_WORD: usize = 17;
+
 /// One thing that is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {

@@ -205,9 +205,8 @@ impl Session {
         let most = self.most_kept();
         self.server.squeeze(most);
         // A server waits while no device takes what it says, and while the session moves.
-        let reads = self.taking.is_none()
-            && matches!(self.holder, Holder::Seat(_))
-            && self.has_room_to_read(most);
+        let reads =
+            self.taking.is_none() && matches!(self.holder, Holder::Seat(_)) && self.has_room_to_read(most);
         let time = self.time();
         let Self { server, orders, holder, taking, alarm, .. } = self;
         tokio::select! {
