@@ -13,12 +13,14 @@ use std::task::{Context, Poll};
 pub(super) struct Sending {
     body: Body,
     has_ended: bool,
+    /// Why it breaks off, once what came before is on its way.
+    broken: Option<Broken>,
     traffic: Arc<Traffic>,
 }
 
 impl Sending {
     pub(super) fn new(body: Body, traffic: Arc<Traffic>) -> Self {
-        Self { body, has_ended: false, traffic }
+        Self { body, has_ended: false, broken: None, traffic }
     }
 }
 
@@ -30,7 +32,16 @@ impl hyper::body::Body for Sending {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if let Some(why) = self.broken.take() {
+            return Poll::Ready(Some(Err(why)));
+        }
         let next = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Err(why))) = next {
+            // At an error what was written is given up. Whoever waits writes it out first.
+            self.broken = Some(why);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         self.has_ended = matches!(next, Poll::Ready(None));
         next
     }
