@@ -5,7 +5,7 @@ use crate::whole::Whole;
 use crate::{
     Answer, Destination, InSession, Reached, Reaching, Request, Streams, Takers, Upstream, UpstreamError,
 };
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -96,7 +96,13 @@ impl Gateway {
         // A gateway that is full says so before it has taken the request: its answer tells more than a failed write.
         let written = stream.write_all(&request.encode()).await;
         let read = Answer::read(&mut stream).await;
-        let answer = read.map_err(|error| unreachable(written.err().unwrap_or_else(|| explained(error))))?;
+        let answer = read.map_err(|error| {
+            unreachable(match written {
+                // A peer that took none of it and said nothing is told by that.
+                Err(broken) if broken.kind() != ErrorKind::BrokenPipe => broken,
+                _ => explained(error),
+            })
+        })?;
         let by = format!("through the gateway, to {}", answer.plain());
         match answer.error(to) {
             Some(error) => Err(error),
@@ -110,7 +116,7 @@ impl Upstream for Gateway {
         Box::pin(async move {
             let asked = tokio::time::timeout(LIMIT, self.ask(to)).await;
             asked.unwrap_or_else(|_| {
-                let why = io::Error::new(io::ErrorKind::TimedOut, "the gateway does not answer");
+                let why = io::Error::new(ErrorKind::TimedOut, "the gateway does not answer");
                 Err(UpstreamError::Unreachable { to: to.to_string(), source: why })
             })
         })
