@@ -1,7 +1,7 @@
 //! What a connection costs whose peer is suspended.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
 use whimbrel_base::SecretKey;
@@ -48,7 +48,13 @@ async fn a_connection_whose_peer_is_suspended_costs_little() {
         client.close(LIMIT).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    let each = dhat::HeapStats::get().curr_bytes / CONNECTIONS;
+    // On a busy machine they go to rest later.
+    let until = Instant::now() + 6 * LIMIT;
+    let mut each = dhat::HeapStats::get().curr_bytes / CONNECTIONS;
+    while each > MOST && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        each = dhat::HeapStats::get().curr_bytes / CONNECTIONS;
+    }
     drop(profiler);
     println!("{each} bytes each");
     assert!(each <= MOST, "{each} bytes each");
