@@ -91,15 +91,12 @@ interop: ## Let today's program talk with one of an older commit, and take over 
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
 
-eval-messages: ## Do five million random operations on messages of all classes, held against their model (minutes)
-	WHIMBREL_MESSAGE_OPS=5000000 $(CARGO) test --release -p whimbrel-proto --test message_model -j $(JOBS) -- --nocapture
-
 eval-durable: ## Kill processes with durable messages 1000 times, and cut the power 20 000 times (some ten minutes)
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
 	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
 
-eval-messages: ## Messages and sleep at full length: outages and sleep of a minute, an upgrade under 1 GiB, 200 000 operations (some twelve minutes)
-	WHIMBREL_MESSAGE_OPS=200000 $(CARGO) test --release -p whimbrel-proto --test message_model -j $(JOBS) -- --nocapture
+eval-messages: ## Messages and sleep at full length: outages and sleep of a minute, an upgrade under 1 GiB, five million random operations (minutes)
+	WHIMBREL_MESSAGE_OPS=5000000 $(CARGO) test --release -p whimbrel-proto --test message_model -j $(JOBS) -- --nocapture
 	WHIMBREL_OUTAGE_SECONDS=60 $(CARGO) test --release -p whimbrel-transport --test lab -j $(JOBS) -- messages:: outages:: hops:: --nocapture
 	WHIMBREL_SLEEP_SECONDS=60 $(CARGO) test --release -p whimbrel --test lab_names -j $(JOBS) -- asleep:: --nocapture
 	WHIMBREL_DOWNLOAD_MIB=1024 $(CARGO) test --release -p whimbrel-cli --test takeover -j $(JOBS) -- a_download --nocapture
