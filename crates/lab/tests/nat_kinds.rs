@@ -76,7 +76,8 @@ fn each_kind_shows_a_socket_at_one_port_or_several_and_lets_in_whom_it_says() {
     if !require!() {
         return;
     }
-    // Who gets in after the first one was sent to: that one, another port of it, another address.
+    // Packets that come in once one was sent to the first host: from its port, from another port of it, and from another
+    // address.
     for (kind, gets_in, is_steady) in [
         (NatKind::FullCone, [true, true, true], true),
         (NatKind::AddressRestricted, [true, true, false], true),
@@ -97,7 +98,7 @@ fn each_kind_shows_a_socket_at_one_port_or_several_and_lets_in_whom_it_says() {
         for (from, at) in [(&outside[1], others[0]), (&outside[2], others[1])] {
             sends(from, at, &inside, true);
         }
-        // Nobody gets in at another port.
+        // No packet comes in at another port.
         let elsewhere = SocketAddr::new(shown.ip(), 9);
         sends(&outside[0], elsewhere, &inside, false);
     }

@@ -367,7 +367,8 @@ fn only_flow(connection: &Connection) -> Flow {
     flows.remove(0)
 }
 
-/// Nobody reads until the end, so that messages wait, are under way, and lie at the end that goes over.
+/// The receiver reads only at the end: until then some messages wait to be sent, some are under way, and some have
+/// arrived unread at the end that goes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_go_over_to_other_keys_live_and_at_rest_each_once_and_in_order() {
     let options = FlowOptions::new(Class::RELIABLE_SEQUENCED);

@@ -61,7 +61,7 @@ impl Backlog {
         for waiting in self.waiting.drain(..) {
             if dead(&waiting) {
                 self.held -= cost(&waiting.data);
-                // Nobody may wait for it.
+                // Without effect where the handle was dropped.
                 let _ = waiting.handed.send(Handed::Ended(Outcome::Expired));
             } else {
                 left.push_back(waiting);
