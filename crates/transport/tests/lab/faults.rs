@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::lab_support::net::{Family, Net, Routed, Watch};
+use crate::lab_support::paths::newest;
 use crate::lab_support::process::{Process, Role};
 use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
 use crate::lab_support::{ms, secs};
@@ -57,8 +58,7 @@ fn blackhole(way: Way, family: Family) {
     let took = running.disturb(|net| net.near[0].set_blackhole(Direction::Both, true));
     eprintln!("blackhole, {way:?}, {family:?}: {took:?}");
     assert!(took < secs(4), "{took:?}");
-    let paths = running.connection.stats().paths;
-    assert_eq!(paths.last().unwrap().local.ip(), family.ip(2, 10));
+    assert_eq!(newest(&running.connection).local.ip(), family.ip(2, 10));
     running.finish();
 }
 

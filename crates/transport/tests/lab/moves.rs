@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::lab_support::net::{Family, Multi, Net, Node, Routed, Watch};
+use crate::lab_support::paths::newest;
 use crate::lab_support::traffic::{Echo, Server, Transfer, Way, write_upload};
 use crate::lab_support::{ms, secs};
 use whimbrel_lab::{LinkSpec, require};
@@ -274,6 +275,6 @@ fn a_client_that_moves_finds_a_server_behind_a_gateway_again() {
         net.client.move_on();
         let took = net.client.wait(echo.say(b"still there"));
         eprintln!("answered after {took:?}");
-        assert_eq!(connection.stats().paths.last().unwrap().remote.address(), gateway);
+        assert_eq!(newest(&connection).remote.address(), gateway);
     }
 }

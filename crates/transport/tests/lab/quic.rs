@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::lab_support::net::{Family, Multi, Net, Node, Routed, Watch};
-use crate::lab_support::paths::{Running, link};
+use crate::lab_support::paths::{Running, link, newest};
 use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
 use crate::lab_support::{ms, secs};
 use crate::moves::{self, Mover};
@@ -20,7 +20,7 @@ fn endpoint(node: &Node, carriers: Carriers) -> Endpoint {
 }
 
 fn carrier(connection: &Connection) -> CarrierKind {
-    connection.stats().paths.last().unwrap().carrier
+    newest(connection).carrier
 }
 
 /// Moves one side in the middle of a transfer.
@@ -147,7 +147,7 @@ fn blackhole(way: Way) {
     let took = began.elapsed();
     eprintln!("blackhole, {way:?}: {took:?}");
     assert!(took < secs(4), "{took:?}");
-    assert_eq!(connection.stats().paths.last().unwrap().local.ip(), Family::V4.ip(2, 10));
+    assert_eq!(newest(&connection).local.ip(), Family::V4.ip(2, 10));
     transfer.finish(&net.client);
 }
 

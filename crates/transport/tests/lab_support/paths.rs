@@ -133,6 +133,11 @@ pub(crate) fn active(paths: &[PathInfo]) -> impl Iterator<Item = &PathInfo> {
     paths.iter().filter(|path| path.state == PathState::Active)
 }
 
+/// The last path that works; others may still be dialled, or be on their way out.
+pub(crate) fn newest(connection: &Connection) -> PathInfo {
+    active(&connection.stats().paths).last().unwrap().clone()
+}
+
 /// What a path carried, in the direction that had more.
 pub(crate) fn carried(path: &PathInfo) -> u64 {
     path.bytes_sent.max(path.bytes_received)
