@@ -42,6 +42,7 @@ const PUNCH: u64 = 0x18;
 const RELIABLE_DATAGRAMS: u64 = 0x1a;
 const SEARCH: u64 = 0x1c;
 const OBSERVED: u64 = 0x1e;
+const DATAGRAM_BUNDLES: u64 = 0x20;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub struct Params {
     pub datagrams: bool,
     /// Understands reliable messages, and answers, in datagrams too.
     pub reliable_datagrams: bool,
+    /// Understands datagrams with several messages.
+    pub datagram_bundles: bool,
     /// Keeps journals of durable messages, if it understands messages: the first
     /// [`JOURNAL_FLOWS`](crate::JOURNAL_FLOWS) flows of either side are theirs.
     pub journals: bool,
@@ -104,6 +107,7 @@ impl Default for Params {
             messages: 0,
             datagrams: true,
             reliable_datagrams: true,
+            datagram_bundles: true,
             journals: false,
             punch: true,
             search: true,
@@ -125,6 +129,7 @@ impl Params {
             hand_over: false,
             datagrams: false,
             reliable_datagrams: false,
+            datagram_bundles: false,
             punch: false,
             search: false,
             observed: false,
@@ -151,6 +156,11 @@ impl Params {
     /// Reliable messages, and answers, may come in datagrams.
     pub(crate) fn takes_reliable_datagrams(&self) -> bool {
         self.reliable_datagrams && self.takes_datagrams()
+    }
+
+    /// A datagram may have several messages in it.
+    pub(crate) fn takes_datagram_bundles(&self) -> bool {
+        self.datagram_bundles && self.takes_datagrams()
     }
 
     /// Ports are searched for.
@@ -211,6 +221,10 @@ impl Params {
             varint::write(out, RELIABLE_DATAGRAMS);
             varint::write(out, 0);
         }
+        if self.takes_datagram_bundles() {
+            varint::write(out, DATAGRAM_BUNDLES);
+            varint::write(out, 0);
+        }
         if self.hand_over {
             varint::write(out, HAND_OVER);
             varint::write(out, 0);
@@ -261,6 +275,7 @@ impl Params {
                 MESSAGES => params.messages = value.varint()?,
                 DATAGRAMS => params.datagrams = true,
                 RELIABLE_DATAGRAMS => params.reliable_datagrams = true,
+                DATAGRAM_BUNDLES => params.datagram_bundles = true,
                 HAND_OVER => params.hand_over = true,
                 JOURNALS => params.journals = true,
                 PUNCH => params.punch = true,

@@ -193,6 +193,64 @@ fn a_peer_that_knows_unreliable_ones_alone_gets_no_others() {
     }
 }
 
+/// Sends so many small messages at once, over a path whose datagrams have room for ten of them and more. What the
+/// client has for its carrier.
+fn sent_at_once(bundles: bool, class: Class, count: u32) -> Vec<Vec<u8>> {
+    let mut server = config();
+    server.params.datagram_bundles = bundles;
+    let mut sim = Sim::established(Options { client: config(), server, ..Options::default() });
+    let flow = flow(&mut sim, class);
+    for n in 0..count {
+        send(&mut sim, flow, n.to_be_bytes().repeat(25));
+    }
+    sim.client.set_datagram_room(PATH, 1200);
+    let (now, mut datagrams) = (sim.now, Vec::new());
+    loop {
+        let mut datagram = Vec::new();
+        if !sim.client.poll_datagram(now, PATH, &mut datagram) {
+            break;
+        }
+        sim.server().handle_datagram(now, PATH, &datagram).unwrap();
+        datagrams.push(datagram);
+    }
+    let came: Vec<u32> =
+        received(&mut sim).iter().map(|data| u32::from_be_bytes(*data.first_chunk().unwrap())).collect();
+    assert_eq!(came, (0..count).collect::<Vec<u32>>());
+    datagrams
+}
+
+#[test]
+fn small_messages_that_wait_share_a_datagram_with_a_peer_that_takes_them_so() {
+    for class in [Class::UNRELIABLE, Class::RELIABLE] {
+        let shared = sent_at_once(true, class, 100);
+        assert_eq!(shared.len(), 10, "{class:?}");
+        assert!(shared.iter().all(|datagram| datagram.len() <= 1200));
+        assert_eq!(sent_at_once(false, class, 100).len(), 100, "{class:?}");
+        assert_eq!(sent_at_once(true, class, 1).len(), 1, "nothing is waited for");
+    }
+}
+
+/// What shares a datagram is lost together, and told one by one.
+#[test]
+fn of_messages_that_share_datagrams_each_has_its_outcome() {
+    let mut sim = world(100, ms(5));
+    let flow = flow(&mut sim, Class::UNRELIABLE);
+    for round in 0..100_u32 {
+        for n in 0..30 {
+            send(&mut sim, flow, (round * 30 + n).to_be_bytes());
+        }
+        sim.advance(ms(20));
+    }
+    sim.advance(secs(3));
+    let came = received(&mut sim).len();
+    let outcomes = outcomes(&sim);
+    let delivered = outcomes.values().filter(|outcome| **outcome == Outcome::Delivered).count();
+    assert_eq!(outcomes.len(), 3000);
+    assert_eq!(delivered, came, "who is told is who came");
+    assert!((2000..2950).contains(&came), "a tenth of the datagrams is lost: {came}");
+    assert_clean(&mut sim);
+}
+
 #[test]
 fn a_peer_that_did_not_offer_it_gets_none() {
     for old in [Side::Client, Side::Server] {
@@ -336,6 +394,16 @@ fn what_a_hostile_peer_puts_into_datagrams_is_bounded_by_credit_or_ends_the_conn
         let mut sim = Sim::established(Options { client: config(), server, ..Options::default() });
         let now = sim.now;
         assert!(sim.server().handle_datagram(now, PATH, &bytes).is_err(), "{bytes:?}");
+    }
+    // Nor one that did not offer it several in one.
+    let several =
+        [datagram(0, Class::UNRELIABLE, 0, 1), datagram(0, Class::UNRELIABLE, 1, 1)[1..].to_vec()].concat();
+    for (bundles, refused) in [(true, false), (false, true)] {
+        let mut server = config();
+        server.params.datagram_bundles = bundles;
+        let mut sim = Sim::established(Options { client: config(), server, ..Options::default() });
+        let now = sim.now;
+        assert_eq!(sim.server().handle_datagram(now, PATH, &several).is_err(), refused);
     }
     // What was never sent cannot have come.
     let mut sim = small();

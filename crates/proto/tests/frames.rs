@@ -56,6 +56,7 @@ fn params() -> impl Strategy<Value = Params> {
         messages: numbers.0,
         datagrams: numbers.4 % 5 == 0 && numbers.0 > 0,
         reliable_datagrams: numbers.4 % 10 == 0 && numbers.0 > 0,
+        datagram_bundles: numbers.4 % 5 == 0 && numbers.0 > 0 && numbers.4 % 3 == 0,
         hand_over: numbers.4 % 11 < 5,
         journals: numbers.4 % 11 == 0 && numbers.0 > 0,
         punch: numbers.4 % 13 < 6,

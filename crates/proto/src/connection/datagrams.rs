@@ -3,13 +3,17 @@
 
 use std::time::Instant;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::Connection;
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
 use crate::error::{DecodeError, ProtocolError};
 use crate::frame::{self, Frame, Step};
 use crate::ids::PathId;
-use crate::path::{Flying, Path};
+use crate::message::sender::Chance;
+use crate::message::turns::Levels;
+use crate::path::{Flying, Leaver, Path};
 use crate::session::messages::Portion;
 use crate::varint::{self, Reader};
 
@@ -17,6 +21,8 @@ use crate::varint::{self, Reader};
 const ANSWERS: u64 = varint::MAX;
 /// So little does not wait for the turn of a stream that its carrier does not take: that may wait for a lost packet.
 const LITTLE: u64 = 4096;
+/// So many messages share a datagram, at most: what is lost with it is bounded too.
+const MOST_TOGETHER: usize = 64;
 /// What such a datagram takes, at most.
 const ANSWERS_SIZE: u64 = 8 + frame::DATAGRAMS_SIZE as u64;
 
@@ -83,16 +89,48 @@ impl Connection {
             out.truncate(before);
             return false;
         };
+        let mut leavers = smallvec![leaver];
+        if self.session.identity.both_take_datagram_bundles() {
+            self.fill_datagram(now, levels, chance, before, &mut leavers, out);
+        }
         let bytes = (out.len() - before) as u64;
         self.pacing.spend(bytes);
         let silence = self.silence();
         if let Some(path) = self.paths.get_mut(id) {
-            path.datagrams.leaving.note(now, leaver, bytes);
+            path.datagrams.leaving.note(now, &leavers, bytes);
             // Nothing else would show that the path works.
             let interval = path.patience(silence) / 2;
             path.ping |= path.outgoing.in_flight() == 0 && path.datagrams.leaving.asks(now, interval);
         }
         true
+    }
+
+    /// Puts in what else waits, is small enough, and has its turn: it goes with what goes anyway. `begin`: where
+    /// the datagram begins.
+    fn fill_datagram(
+        &mut self,
+        now: Instant,
+        levels: Levels,
+        chance: Chance,
+        begin: usize,
+        leavers: &mut SmallVec<[Leaver; 1]>,
+        out: &mut Vec<u8>,
+    ) {
+        let age = self.clock.since_begin(now);
+        let beside = self.paths.get(chance.path).is_none_or(|path| path.figures.has_room());
+        while leavers.len() < MOST_TOGETHER {
+            let taken = (out.len() - begin) as u64;
+            let chance = Chance { datagram: chance.datagram.saturating_sub(taken), ..chance };
+            let waiting = self.session.messages.sender.waiting_alone(levels, chance);
+            if waiting == 0 || self.pacing.room(now, taken + 1) <= taken {
+                return;
+            }
+            let portion = Portion { chunk: chance.datagram, levels, now: age, chance };
+            let beside = beside || waiting > LITTLE;
+            let put = self.session.put_datagram(portion, beside, &mut self.pacing, out, &mut self.events);
+            let Some(leaver) = put else { return };
+            leavers.push(leaver);
+        }
     }
 
     /// Whether messages of so many bytes may go on `id`, and arrive there first. What waits of streams is no
@@ -158,6 +196,7 @@ impl Connection {
         let params = self.session.identity.params();
         let (offered, delay) = (params.takes_datagrams(), params.max_ack_delay);
         let reliable = params.takes_reliable_datagrams();
+        let bundles = params.takes_datagram_bundles();
         let promptly = self.session.identity.both_take_reliable_datagrams();
         let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live() && offered) else {
             return Ok(());
@@ -170,19 +209,25 @@ impl Connection {
         if number == ANSWERS && reliable {
             return self.take_answers(now, id, &mut reader);
         }
-        let Step::Frame(message @ Frame::Message { header, size, data, .. }) = frame::step(&mut reader)?
-        else {
-            return Err(DecodeError::Invalid("datagram").into());
-        };
-        let allowed = reliable || !header.class.reliable;
-        if !allowed || number == ANSWERS || data.len() as u64 != size || !reader.is_empty() {
-            return Err(DecodeError::Invalid("datagram").into());
+        // All of it, before anything is done.
+        let mut messages: SmallVec<[Frame<'_>; 1]> = SmallVec::new();
+        while messages.is_empty() || !reader.is_empty() {
+            let Step::Frame(message @ Frame::Message { header, size, data, .. }) = frame::step(&mut reader)?
+            else {
+                return Err(DecodeError::Invalid("datagram").into());
+            };
+            let allowed = (reliable || !header.class.reliable) && (bundles || messages.is_empty());
+            if !allowed || number == ANSWERS || data.len() as u64 != size {
+                return Err(DecodeError::Invalid("datagram").into());
+            }
+            messages.push(message);
         }
         let fresh = path.datagrams.arriving.take(now, number, datagram.len(), delay, promptly);
         if path.is_suspect() && path.liveness.revives_by_hearing() {
             self.note_progress(id, now);
         }
-        if fresh { self.session.messages.take(&message, &mut self.events) } else { Ok(()) }
+        let mut fresh = messages.iter().filter(|_| fresh);
+        fresh.try_for_each(|message| self.session.messages.take(message, &mut self.events))
     }
 
     /// The peer tells in a datagram what it has.

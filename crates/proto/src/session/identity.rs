@@ -151,6 +151,12 @@ impl Identity {
         self.params.takes_reliable_datagrams() && peer.is_some_and(Params::takes_reliable_datagrams)
     }
 
+    /// Both sides have said that they know datagrams with several messages.
+    pub(crate) fn both_take_datagram_bundles(&self) -> bool {
+        let peer = self.peer_params.as_ref();
+        self.params.takes_datagram_bundles() && peer.is_some_and(Params::takes_datagram_bundles)
+    }
+
     /// Both sides have said that they keep journals.
     pub(crate) fn both_keep_journals(&self) -> bool {
         self.params.keeps_journals() && self.peer_params.as_ref().is_some_and(Params::keeps_journals)

@@ -42,8 +42,15 @@ pub(crate) struct Flying {
     repetition: Option<u8>,
     number: u64,
     at: Instant,
-    /// What the datagram took.
+    /// What the datagram took; 0 if another message in it stands for that.
     bytes: u64,
+}
+
+impl Flying {
+    /// One of those in a datagram stands for it.
+    fn is_first(&self) -> bool {
+        self.bytes > 0
+    }
 }
 
 /// What leaves in a datagram.
@@ -129,14 +136,16 @@ impl Leaving {
         self.next
     }
 
-    /// Notes that the next one leaves, with a message.
-    pub(crate) fn note(&mut self, now: Instant, message: Leaver, bytes: u64) {
-        let Leaver { id, size, repetition } = message;
-        let flying = Flying { id, size, repeated: false, repetition, number: self.next, at: now, bytes };
-        if let Some(at) = self.repeats_at(&flying) {
-            self.repeats = Some(self.repeats.map_or(at, |known| known.min(at)));
+    /// Notes that the next one leaves, with these messages.
+    pub(crate) fn note(&mut self, now: Instant, messages: &[Leaver], bytes: u64) {
+        for (index, Leaver { id, size, repetition }) in messages.iter().copied().enumerate() {
+            let bytes = if index == 0 { bytes } else { 0 };
+            let flying = Flying { id, size, repeated: false, repetition, number: self.next, at: now, bytes };
+            if let Some(at) = self.repeats_at(&flying) {
+                self.repeats = Some(self.repeats.map_or(at, |known| known.min(at)));
+            }
+            self.flying.push_back(flying);
         }
-        self.flying.push_back(flying);
         self.next += 1;
         self.unanswered += bytes;
         self.sent_bytes += bytes;
@@ -188,8 +197,10 @@ impl Leaving {
             } else {
                 return true;
             }
-            loss.note(now, !arrived);
-            *unanswered -= flying.bytes;
+            if flying.is_first() {
+                loss.note(now, !arrived);
+                *unanswered -= flying.bytes;
+            }
             false
         });
         if self.flying.is_empty() {
@@ -213,7 +224,7 @@ impl Leaving {
     pub(crate) fn take_lost(&mut self, now: Instant, patience: Duration) -> Vec<Flying> {
         let late = self.flying.iter().take_while(|flying| flying.at + patience <= now).count();
         let lost: Vec<Flying> = self.flying.drain(..late).collect();
-        for flying in &lost {
+        for flying in lost.iter().filter(|flying| flying.is_first()) {
             self.unanswered -= flying.bytes;
             self.loss.note(now, true);
         }
@@ -307,7 +318,7 @@ mod tests {
     fn what_was_overtaken_is_lost_after_a_round_trip_and_what_is_last_after_a_while() {
         let begin = Instant::now();
         let mut out = Leaving::new(begin, Some(20 * MS));
-        (0..8).for_each(|n| out.note(begin + MS * n as u32, unreliable(100 + n, 10), 40));
+        (0..8).for_each(|n| out.note(begin + MS * n as u32, &[unreliable(100 + n, 10)], 40));
         let answered = out.answer(begin + 20 * MS, 20 * MS, &[1..2, 4..6], false).unwrap();
         assert_eq!((ids(&answered.arrived), ids(&answered.lost)), (vec![101, 104, 105], vec![]), "not yet");
         let answered = out.answer(begin + 25 * MS, 20 * MS, &[1..2, 4..6], false).unwrap();
@@ -325,7 +336,7 @@ mod tests {
         let mut out = Leaving::new(now, None);
         let mut sent = 0;
         while !out.is_full() {
-            out.note(now, unreliable(sent, 1000), 1100);
+            out.note(now, &[unreliable(sent, 1000)], 1100);
             sent += 1;
         }
         assert_eq!(sent, 120);
@@ -333,12 +344,26 @@ mod tests {
         assert!(!out.is_full());
     }
 
+    #[test]
+    fn what_shares_a_datagram_arrives_or_is_lost_together_and_counts_once() {
+        let begin = Instant::now();
+        let mut out = Leaving::new(begin, Some(20 * MS));
+        out.note(begin, &[unreliable(1, 10), unreliable(2, 10)], 50);
+        out.note(begin, &[unreliable(3, 10), reliable(4, 0)], 50);
+        assert_eq!((out.unanswered, out.next()), (100, 2));
+        let answered = out.answer(begin + 10 * MS, 20 * MS, &[1..2], false).unwrap();
+        assert_eq!((ids(&answered.arrived), out.unanswered), (vec![3, 4], 50));
+        assert_eq!(ids(&out.take_lost(begin + 200 * MS, 100 * MS)), [1, 2]);
+        assert_eq!((out.unanswered, out.flying.len()), (0, 0));
+        assert_eq!(out.loss.at(begin + 200 * MS), ALL / LOSS_WEIGHT, "one datagram of two");
+    }
+
     /// A sender that knows that answers take 20 ms.
     fn measured() -> (Leaving, Instant) {
         let mut now = Instant::now();
         let mut out = Leaving::new(now, Some(20 * MS));
         for n in 0..40 {
-            out.note(now, reliable(n, 0), 40);
+            out.note(now, &[reliable(n, 0)], 40);
             out.answer(now + 20 * MS, MS, &[n..n + 1], true).unwrap();
             now += 20 * MS;
         }
@@ -348,8 +373,8 @@ mod tests {
     #[test]
     fn a_reliable_message_goes_again_as_soon_as_its_answer_is_late_and_counts_if_that_comes_yet() {
         let (mut out, now) = measured();
-        out.note(now, reliable(50, 0), 40);
-        out.note(now + MS, unreliable(51, 10), 40);
+        out.note(now, &[reliable(50, 0)], 40);
+        out.note(now + MS, &[unreliable(51, 10)], 40);
         let at = out.deadline(Duration::from_secs(1)).unwrap();
         assert!(at > now + 20 * MS && at <= now + 23 * MS, "{:?}", at - now);
         assert!(out.take_late(at - MS).is_empty());
@@ -364,7 +389,7 @@ mod tests {
     fn further_repetitions_wait_longer_and_longer() {
         let waits = |repetition| {
             let (mut out, now) = measured();
-            out.note(now, reliable(1, repetition), 40);
+            out.note(now, &[reliable(1, repetition)], 40);
             out.repeats.unwrap() - now
         };
         let all: Vec<Duration> = (0..4).map(waits).collect();
@@ -377,7 +402,7 @@ mod tests {
         let (mut out, mut now) = measured();
         assert_eq!(out.delay_of_losses(now, 100 * MS), Duration::ZERO);
         for n in 0..400_u64 {
-            out.note(now, unreliable(n, 10), 40);
+            out.note(now, &[unreliable(n, 10)], 40);
             now += MS;
             let number = out.next() - 1;
             if n % 10 != 0 {
