@@ -246,10 +246,11 @@ impl Connection {
         self.paths.values().next_back().map(|path| path.figures.srtt())
     }
 
-    /// Bytes on their way over all paths, not acknowledged yet.
+    /// Bytes on their way over all paths, in segments and datagrams, not acknowledged yet.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.paths.values().map(|path| path.outgoing.in_flight()).sum()
+        let of = |path: &Path| path.outgoing.in_flight() + path.datagrams.leaving.unanswered();
+        self.paths.values().map(of).sum()
     }
 
     /// Streams or messages have something to send, perhaps more than credit or the scheduler allow.

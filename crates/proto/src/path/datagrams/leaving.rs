@@ -131,6 +131,11 @@ impl Leaving {
         self.unanswered >= MOST_UNANSWERED
     }
 
+    /// Bytes of those without an answer.
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.unanswered
+    }
+
     /// The number of the next one.
     pub(crate) fn next(&self) -> u64 {
         self.next
