@@ -41,11 +41,13 @@ pub struct HomesPlan {
     pub is_ipv6: bool,
     /// What is between the homes' gateways and the Internet.
     pub carriers: Carriers,
+    /// Every link's [grain](LinkSpec::grain).
+    pub grain: Duration,
 }
 
 impl Default for HomesPlan {
     fn default() -> Self {
-        Self { public: 1, far: NEAR, is_ipv6: false, carriers: Carriers::None }
+        Self { public: 1, far: NEAR, is_ipv6: false, carriers: Carriers::None, grain: Duration::ZERO }
     }
 }
 
@@ -137,13 +139,13 @@ struct Streets<'a> {
 }
 
 impl Streets<'_> {
-    fn spec(delay: Duration) -> LinkSpec {
-        LinkSpec::default().delay(delay).rate(RATE)
+    fn spec(&self, delay: Duration) -> LinkSpec {
+        LinkSpec::default().delay(delay).rate(RATE).grain(self.plan.grain)
     }
 
     /// A host's way out to `to`, over the link of that network, in which `to` is number 1.
     fn outside(&self, host: &Host, to: &Host, network: u8, delay: Duration) -> Result<Link> {
-        let spec = Self::spec(delay).interface_names("wan0", &format!("to{network}"));
+        let spec = self.spec(delay).interface_names("wan0", &format!("to{network}"));
         let link = self.lab.link(host, to, spec)?;
         link.end(to).add_address(&self.plan.on_link(network, 1))?;
         Ok(link)
@@ -168,7 +170,7 @@ impl Streets<'_> {
     /// The host behind a home's router.
     fn home(&self, name: &str, router: &Host, number: u8) -> Result<Place> {
         let (host, network) = (self.lab.host(name)?, number + INSIDE);
-        let link = self.lab.link(&host, router, Self::spec(NEAR).interface_names("eth0", "lan0"))?;
+        let link = self.lab.link(&host, router, self.spec(NEAR).interface_names("eth0", "lan0"))?;
         link.end(router).add_address(&self.plan.on_link(network, 1))?;
         if self.plan.is_ipv6 {
             let (there, through) = (self.plan.network(network), self.plan.bare(number, 10));

@@ -17,11 +17,11 @@ pub(crate) struct Homes {
 
 impl Homes {
     /// A round trip from one home to the other one takes so long through a relay, half of it from a home to the
-    /// relay.
-    pub(crate) fn apart(relays: u8, rtt: Duration) -> Result<Self> {
+    /// relay. Links deliver in lots, up to twice `grain` late.
+    pub(crate) fn apart(relays: u8, rtt: Duration, grain: Duration) -> Result<Self> {
         // Each home's own link and a relay's, 3 ms each, are passed four times as well.
         let far = (rtt / 4).saturating_sub(Duration::from_millis(6));
-        Self::build(HomesPlan { public: relays, far, ..HomesPlan::default() })
+        Self::build(HomesPlan { public: relays, far, grain, ..HomesPlan::default() })
     }
 
     /// Those marked are behind a carrier's gateway besides their own one.

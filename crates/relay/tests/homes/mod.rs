@@ -58,7 +58,14 @@ impl Homes {
     pub(crate) fn build(plan: Plan) -> Self {
         let Plan { relays, far, family, carriers } = plan;
         let is_ipv6 = family == Family::V6;
-        let net = whimbrel_lab::Homes::build(HomesPlan { public: relays, far, is_ipv6, carriers }).unwrap();
+        let net = whimbrel_lab::Homes::build(HomesPlan {
+            public: relays,
+            far,
+            is_ipv6,
+            carriers,
+            ..HomesPlan::default()
+        })
+        .unwrap();
         let node = |place: &Place| Node::routed(&place.host, place.interface, family, place.network, 1);
         let [client, server] = net.inside.each_ref().map(node);
         let relays = net.public.iter().map(|place| (node(place), place.link.clone())).collect();

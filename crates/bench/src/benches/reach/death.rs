@@ -25,6 +25,8 @@ const RTT: Duration = Duration::from_millis(100);
 const CROWD: usize = 200;
 /// How often each connection is spoken to: of a crowd less, because the machine is one.
 const EVERY: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
+/// Links carry a crowd's frames in lots, so that the emulation leaves time for it.
+const GRAIN: Duration = Duration::from_micros(500);
 /// Before the relay dies.
 const CALM: Duration = Duration::from_secs(2);
 /// What is not said by then, after the connection has recovered, is not said.
@@ -84,6 +86,7 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     }
     let settings = json!({
         "carrier": "auto", "rtt_ms": RTT.as_millis() as u64, "gateways": "port-restricted",
+        "grain_of_the_crowd_ms": GRAIN.as_secs_f64() * 1000.0,
         "a_word_every_ms": EVERY.map(|every| every.as_millis() as u64),
     });
     output.finish(&SPEC, settings, &trials)
@@ -130,7 +133,7 @@ struct World {
 
 impl World {
     fn new(count: usize, every: Duration) -> Result<Self> {
-        let homes = Homes::apart(2, RTT)?;
+        let homes = Homes::apart(2, RTT, if count == 1 { Duration::ZERO } else { GRAIN })?;
         homes.set_kind(NatKind::PortRestricted)?;
         let mut relays = Vec::new();
         for node in &homes.relays {

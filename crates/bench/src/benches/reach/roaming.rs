@@ -115,7 +115,7 @@ fn enter(homes: &Homes, network: Network) -> Result<()> {
 }
 
 fn walk(stay: Duration) -> Result<Walk> {
-    let homes = Homes::apart(1, RTT)?;
+    let homes = Homes::apart(1, RTT, Duration::ZERO)?;
     homes.set_kind(NatKind::PortRestricted)?;
     enter(&homes, WAY[0])?;
     let relays = [whimbrel_stage::relay(&homes.relays[0])?];

@@ -37,7 +37,7 @@ pub(super) fn run(
     let mut trials = Vec::new();
     for &rtt in rtts {
         // A relay's host for each system.
-        let homes = Homes::apart(2, Duration::from_millis(rtt))?;
+        let homes = Homes::apart(2, Duration::from_millis(rtt), Duration::ZERO)?;
         homes.set_kind(NatKind::PortRestricted)?;
         let stages = systems::all(&homes)?;
         let order: Vec<usize> = (0..stages.len()).collect();
