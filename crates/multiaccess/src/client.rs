@@ -2,7 +2,7 @@
 
 mod connect;
 mod idle;
-mod lines;
+pub(crate) mod lines;
 mod link;
 mod message;
 mod pool;
