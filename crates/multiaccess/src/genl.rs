@@ -69,7 +69,9 @@ impl Family {
     /// [`io::ErrorKind::NotFound`] if the kernel has no such family.
     pub(crate) async fn named(kernel: &mut Kernel, name: &str) -> io::Result<Self> {
         let mut found = None;
-        kernel.order(question(name), |answer: Generic| found = family(&answer.attributes).or(found.take())).await?;
+        kernel
+            .order(question(name), |answer: Generic| found = family(&answer.attributes).or(found.take()))
+            .await?;
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -117,7 +119,9 @@ mod tests {
     /// As the kernel tells of a family with the number 28, and two groups.
     fn told() -> Vec<u8> {
         let mut groups = Vec::new();
-        for (n, (name, number)) in (1..).zip([(&b"mptcp_pm_cmds\0"[..], 8u32), (&b"mptcp_pm_events\0"[..], 9)]) {
+        for (n, (name, number)) in
+            (1..).zip([(&b"mptcp_pm_cmds\0"[..], 8u32), (&b"mptcp_pm_events\0"[..], 9)])
+        {
             let mut group = Vec::new();
             put(&mut group, GROUP_ID, &number.to_ne_bytes());
             put(&mut group, GROUP_NAME, name);

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 use whimbrel_access::{MAX_PATHS, PolicyError, PolicySpec};
 
@@ -43,6 +44,8 @@ pub struct Settings {
     /// Milliseconds that another program may take for a decision before the policy decides. Without it no
     /// program may decide.
     pub external: Option<u64>,
+    /// The socket of the helper that may open and close subflows of Multipath TCP.
+    pub helper: Option<PathBuf>,
     /// Interfaces of which more is known. Their order is that of the paths' numbers.
     pub interface: Vec<InterfaceSettings>,
 }
@@ -125,6 +128,7 @@ impl Default for Settings {
             metered: Vec::new(),
             ignore: Vec::new(),
             external: None,
+            helper: None,
             interface: Vec::new(),
         }
     }
@@ -192,6 +196,13 @@ impl Settings {
     /// What is known of this interface.
     pub fn interface(&self, name: &str) -> Option<&InterfaceSettings> {
         self.interface.iter().find(|interface| interface.name == name)
+    }
+
+    /// The socket of the helper: that of this user's helper, if nothing else is said.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn helper(&self) -> PathBuf {
+        let own = || crate::helper_path(rustix::process::geteuid().as_raw());
+        self.helper.clone().unwrap_or_else(own)
     }
 
     /// The time between measurements.

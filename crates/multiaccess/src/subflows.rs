@@ -51,11 +51,7 @@ pub(crate) fn wanted(verdict: &Verdict, intents: &Intents, paths: &Paths, to: Ip
 }
 
 /// The networks that carry data at the same time; the first one alone, if it is not several.
-fn together<'a>(
-    verdict: &'a Verdict,
-    intents: &Intents,
-    is_metered: impl Fn(&str) -> bool,
-) -> Vec<&'a str> {
+fn together<'a>(verdict: &'a Verdict, intents: &Intents, is_metered: impl Fn(&str) -> bool) -> Vec<&'a str> {
     let mut names = Vec::new();
     verdict.parts.iter().for_each(|part| add(&mut names, &part.way.interface));
     if let Some(first) = verdict.ways.first() {
@@ -153,9 +149,8 @@ mod tests {
     fn paths() -> Paths {
         let settings = Settings::from_toml("metered = [\"usb0\"]").unwrap();
         let all = [(2u32, "eth0"), (3, "wlan0"), (4, "usb0")];
-        let all = all.map(|(index, name)| {
-            interface(index, name, [10, 0, index as u8, 1], PathEstimate::default())
-        });
+        let all =
+            all.map(|(index, name)| interface(index, name, [10, 0, index as u8, 1], PathEstimate::default()));
         Paths::of(all.to_vec(), &settings, &mut Numbers::new(&settings))
     }
 

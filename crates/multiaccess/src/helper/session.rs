@@ -164,7 +164,8 @@ impl Session {
         })?;
         // Of another user's connection nothing is said, not even that there is one.
         let own = found.filter(|found| self.user == ROOT || found.user == self.user);
-        let own = own.ok_or_else(|| format!("you have no connection of Multipath TCP from {local} to {remote}"))?;
+        let own =
+            own.ok_or_else(|| format!("you have no connection of Multipath TCP from {local} to {remote}"))?;
         if self.known.len() >= MOST && !self.known.contains_key(&own.token) {
             return Err(format!("you have ordered about {MOST} connections already"));
         }

@@ -73,7 +73,10 @@ mod tests {
         let remote = SocketAddr::from(([10, 9, 9, 9], 443));
         let source = IpAddr::from([10, 0, 2, 1]);
         let create = Action::Create { source, interface: 3, number: 2, is_backup: true, remote };
-        let text = r#","action":{"create":{"source":"10.0.2.1","interface":3,"number":2,"backup":true,"remote":"10.9.9.9:443"}}"#;
+        let text = concat!(
+            r#","action":{"create":{"source":"10.0.2.1","interface":3,"number":2,"backup":true,"#,
+            r#""remote":"10.9.9.9:443"}}"#
+        );
         let order = decode(&line(text)).unwrap();
         assert_eq!((order.id, order.action, order.connection.remote), (7, Some(create), remote));
         assert_eq!(serde_json::to_vec(&order).unwrap(), line(text));

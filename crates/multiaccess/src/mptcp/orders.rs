@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn a_subflow_is_created_from_an_address_through_its_interface() {
         let source = IpAddr::from(HERE);
-        let made = message(Action::Create { source, interface: 7, number: 3, is_backup: true, remote: local() });
+        let made =
+            message(Action::Create { source, interface: 7, number: 3, is_backup: true, remote: local() });
         assert_eq!((made.family, made.command), (28, SUBFLOW_CREATE));
         let mut inner = Vec::new();
         put(&mut inner, 1, &2u16.to_ne_bytes());
