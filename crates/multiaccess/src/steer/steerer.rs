@@ -72,6 +72,10 @@ impl Steerer {
             }
             Ok(News::Of(happened)) => {
                 if let Some(known) = self.connections.get_mut(&happened.connection) {
+                    if happened.what == What::Established {
+                        // Before, the kernel opens no further subflow.
+                        known.forget_attempts();
+                    }
                     known.want(now);
                 }
             }
