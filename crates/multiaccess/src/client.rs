@@ -127,7 +127,7 @@ struct State {
 
 impl Default for Client {
     fn default() -> Self {
-        Self::new(&socket_path(), Some(host_socket_path()))
+        Self::at_either(&socket_path(), &host_socket_path())
     }
 }
 
@@ -138,6 +138,10 @@ impl Client {
     }
 
     /// A client of the manager with the first socket, or, where there is none, of that with the other.
+    pub fn at_either(socket: &Path, or: &Path) -> Self {
+        Self::new(socket, Some(or.to_owned()))
+    }
+
     fn new(socket: &Path, or: Option<PathBuf>) -> Self {
         let inner = Inner {
             socket: socket.to_owned(),

@@ -30,13 +30,13 @@ Examples:
   whimbrel access serve --policy eaf --interval 50 --external 20
   whimbrel access serve --host --metered usb0"))]
 pub(super) struct Serve {
-    /// Serve all users of this host, each apart from the others; to be started by root
+    /// Serve all users of this host, each apart from others; to be started by root
     #[arg(long)]
     host: bool,
-    /// Socket to answer on [default: where programs of this user, or of all users, look for it]
+    /// Socket to answer on [default: where programs look for it]
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// File with settings [default: ~/.config/whimbrel/access.toml, or that of /etc; if it is there]
+    /// File with settings [default: access.toml of ~/.config/whimbrel, or of /etc/whimbrel]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The policy: whimbrel (the default), eaf, lowest-latency, cheapest, round-robin and others

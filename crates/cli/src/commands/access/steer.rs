@@ -24,7 +24,7 @@ Examples:
   whimbrel access steer
   whimbrel access steer --user 1000"))]
 pub(super) struct Steer {
-    /// The user whose manager is let in, and whose connections alone it may steer; 0 steers those of all
+    /// User whose manager is let in, and whose connections it steers; 0: those of all
     #[arg(long, value_name = "UID", default_value_t = 0)]
     user: u32,
     /// Socket to take orders on [default: /run/whimbrel-steer/UID]
