@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 use whimbrel_access::{PolicyError, PolicySpec};
 
-/// The most clients of one user on the host's manager: a quarter of all.
-const MOST_CLIENTS: usize = crate::MAX_CLIENTS / 4;
+/// The most clients of one user on the host's manager: a quarter of all (`MAX_CLIENTS`).
+const MOST_CLIENTS: usize = 64;
 /// Users of whom something is known while they have no client. Others are forgotten with their last one.
 const MOST_RESTING: usize = 64;
 

@@ -17,11 +17,13 @@
 //! decide, load, failures, words a decision, what it depends on, and its reasons (pure)
 //! names                         names, looked up by each interface for itself
 //! external                      another program that decides
-//! mptcp, subflows, steer        Multipath TCP: what the kernel knows and is told, which subflows a connection
-//!                               is to have (pure), and that it has them
+//! mptcp                         Multipath TCP: what the kernel knows and is told
+//! subflows                      which subflows a connection is to have (pure)
+//! steering, steer               that it has them
 //! helper                        a program with more rights that tells the kernel
 //! client                        a program's side: connect, resolve, and a pool for messages
-//! shared, deciders, session, manager   the service; protocol, request, refusal, target, settings are its forms
+//! shared, session, manager      the service; protocol, request, refusal, target, settings are its forms
+//! deciders                      who decides for which of its users
 //! ```
 
 #[cfg(target_os = "linux")]
@@ -86,6 +88,8 @@ mod settings;
 mod shared;
 #[cfg(target_os = "linux")]
 mod steer;
+#[cfg(target_os = "linux")]
+mod steering;
 #[cfg(target_os = "linux")]
 mod subflows;
 #[cfg(target_os = "linux")]

@@ -13,7 +13,7 @@ mod lookup;
 mod orders;
 
 pub(crate) use connections::{Connection, ConnectionsMessage, Ends, Subflow, SubflowsMessage};
-pub(crate) use events::{Event, What, event};
+pub(crate) use events::{What, event};
 pub(crate) use lookup::Lookup;
 pub(crate) use orders::{Action, Order};
 

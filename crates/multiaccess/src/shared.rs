@@ -6,7 +6,7 @@ use crate::external::External;
 use crate::names::Names;
 use crate::protocol::{Answer, Ask, Report, Tried, Verdict};
 use crate::refusal::Refusal;
-use crate::steer::Steering;
+use crate::steering::Steering;
 use crate::{Paths, Settings, load};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

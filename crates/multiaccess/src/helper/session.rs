@@ -136,7 +136,7 @@ impl Session {
 
     /// Says what is wrong, and reads no further.
     async fn hang_up(&mut self, why: String) -> io::Result<()> {
-        tracing::warn!(uid = self.user, why, "a client says what is no order");
+        tracing::warn!(uid = self.user, %why, "a client says what is no order");
         self.tell(&Told { error: Some(why), ..Told::default() }).await
     }
 
@@ -149,7 +149,7 @@ impl Session {
     async fn obey(&mut self, order: Order) -> io::Result<()> {
         let done = self.done(&order).await;
         if let Err(why) = &done {
-            tracing::info!(uid = self.user, why, "an order is refused");
+            tracing::info!(uid = self.user, %why, "an order is refused");
         }
         self.tell(&Told { id: Some(order.id), ok: done.is_ok(), error: done.err(), ..Told::default() }).await
     }

@@ -1,12 +1,12 @@
 //! All connections that are steered, the kernel that is asked about them, and the helper.
 
-use super::Job;
 use super::helper_link::{HelperLink, News, OrderError};
 use super::steered::Steered as Known;
 use crate::decide::Candidate;
 use crate::mptcp::{Action, Connection, Ends, Lookup, Subflow, What};
 use crate::protocol::{Ask, Steered};
 use crate::shared::Shared;
+use crate::steering::Job;
 use crate::subflows::{self, Wanted};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -150,11 +150,11 @@ impl Steerer {
             match self.settle(ends).await {
                 Ok(_) => {}
                 Err(Trouble::Gone(why)) => {
-                    tracing::debug!(why, "a connection is not steered any more");
+                    tracing::debug!(%why, "a connection is not steered any more");
                     self.connections.remove(&ends);
                 }
                 Err(Trouble::Later(why)) => {
-                    tracing::debug!(why, "a connection cannot be steered now");
+                    tracing::debug!(%why, "a connection cannot be steered now");
                     if let Some(known) = self.connections.get_mut(&ends) {
                         known.at(Instant::now() + AGAIN);
                     }
@@ -249,7 +249,7 @@ impl Steerer {
         match helper.order(ends, action).await {
             Ok(()) => Ok(()),
             Err(OrderError::Refused(why)) if action.is_some() => {
-                tracing::info!(why, ?action, "the helper refuses");
+                tracing::info!(%why, ?action, "the helper refuses");
                 Ok(())
             }
             Err(OrderError::Refused(why)) => Err(Trouble::Gone(why)),
