@@ -8,6 +8,7 @@
 //! `docs/manager.md`.
 //!
 //! ```text
+//! network_manager               what costs money, by NetworkManager's word
 //! survey, networks, watch       what there is, and that it changed: asked of the kernel
 //! kernel                        its netlink sockets; links, addresses, leads, counters, diag, netlink and genl
 //!                               are messages (pure)
@@ -69,6 +70,8 @@ mod mptcp;
 mod names;
 #[cfg(target_os = "linux")]
 mod netlink;
+#[cfg(target_os = "linux")]
+mod network_manager;
 #[cfg(target_os = "linux")]
 mod networks;
 #[cfg(target_os = "linux")]

@@ -39,6 +39,8 @@ pub struct Settings {
     pub rest: u64,
     /// Interfaces whose traffic costs money.
     pub metered: Vec<String>,
+    /// What NetworkManager says to be metered costs money too.
+    pub networkmanager: bool,
     /// Interfaces that are never used.
     pub ignore: Vec<String>,
     /// Milliseconds that another program may take for a decision before the policy decides. Without it no
@@ -126,6 +128,7 @@ impl Default for Settings {
             interval: 100,
             rest: 1000,
             metered: Vec::new(),
+            networkmanager: false,
             ignore: Vec::new(),
             external: None,
             helper: None,

@@ -8,6 +8,7 @@ use crate::protocol::{Answer, Ask, Report, Tried, Verdict};
 use crate::refusal::Refusal;
 use crate::steering::Steering;
 use crate::{Paths, Settings, load};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) asked: Notify,
     pub(crate) external: External,
     names: Names,
+    /// Interfaces that somebody else than the settings says to cost money.
+    metered: Mutex<Arc<BTreeSet<String>>>,
     pub(crate) steering: Steering,
 }
 
@@ -53,6 +56,7 @@ impl Shared {
             watchers: AtomicUsize::new(0),
             decisions: broadcast::Sender::new(BEHIND),
             asked: Notify::new(),
+            metered: Mutex::default(),
             steering: Steering::default(),
         })
     }
@@ -178,6 +182,17 @@ impl Shared {
             decider.load.measured(client, index, measured, now);
         }
         Ok(())
+    }
+
+    /// These interfaces cost money, beside those of the settings, from the next measurement on.
+    pub(crate) fn set_metered(&self, interfaces: BTreeSet<String>) {
+        *self.metered.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(interfaces);
+        self.asked.notify_one();
+    }
+
+    /// The interfaces that cost money beside those of the settings.
+    pub(crate) fn metered(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.metered.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Has a client of this user decided for apart from those of others.

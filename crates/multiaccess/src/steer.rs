@@ -25,7 +25,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Some(job) = inbox.recv() => steerer.take(job).await,
             Ok(()) = paths.changed() => {
                 let now = Arc::clone(&paths.borrow_and_update());
-                if now.differs_from(&seen) {
+                if now.differs_from(&seen) || now.costs_differ_from(&seen) {
                     steerer.want_all();
                 }
                 seen = now;
