@@ -69,7 +69,7 @@ async fn ask() -> io::Result<BTreeSet<String>> {
     }
 }
 
-/// The interfaces that are metered by what nmcli says. What it guesses counts; what it does not know does not.
+/// The interfaces that are metered by what nmcli says. What it guesses counts, what it does not know doesn't.
 fn metered(said: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut device = None;
@@ -91,8 +91,10 @@ mod tests {
 
     #[test]
     fn what_networkmanager_says_or_guesses_to_be_metered_is() {
-        let said = "GENERAL.DEVICE:wlan0\nGENERAL.METERED:yes\n\nGENERAL.DEVICE:wwan0\nGENERAL.METERED:yes (guessed)\n\n\
-                    GENERAL.DEVICE:eth0\nGENERAL.METERED:no (guessed)\n\nGENERAL.DEVICE:lo\nGENERAL.METERED:unknown\n\n\
+        let said = "GENERAL.DEVICE:wlan0\nGENERAL.METERED:yes\n\n\
+                    GENERAL.DEVICE:wwan0\nGENERAL.METERED:yes (guessed)\n\n\
+                    GENERAL.DEVICE:eth0\nGENERAL.METERED:no (guessed)\n\n\
+                    GENERAL.DEVICE:lo\nGENERAL.METERED:unknown\n\n\
                     GENERAL.DEVICE:a\\:b\nGENERAL.METERED:yes\n";
         let found: Vec<String> = metered(said).into_iter().collect();
         assert_eq!(found, ["a:b", "wlan0", "wwan0"]);

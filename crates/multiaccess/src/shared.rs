@@ -186,8 +186,11 @@ impl Shared {
 
     /// These interfaces cost money, beside those of the settings, from the next measurement on.
     pub(crate) fn set_metered(&self, interfaces: BTreeSet<String>) {
-        *self.metered.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(interfaces);
-        self.asked.notify_one();
+        let mut known = self.metered.lock().unwrap_or_else(PoisonError::into_inner);
+        if **known != interfaces {
+            *known = Arc::new(interfaces);
+            self.asked.notify_one();
+        }
     }
 
     /// The interfaces that cost money beside those of the settings.

@@ -109,7 +109,7 @@ fn a_connection_has_the_subflows_that_the_policy_says_and_loses_them_when_the_wo
     let mut client = running.client();
     let mut stream = connect(&world.client);
     exchange(&mut stream);
-    // The kernel's own path manager would open nothing either: it knows no address. The manager does.
+    // The kernel's own path manager opens nothing; the manager has it opened.
     assert_eq!(sources(&world.client), ["10.0.0.1"]);
     let both = client.ask(&steer(&local(&stream), json!({})).to_string());
     assert_eq!(steered(&both), ["link0", "link1"]);
@@ -252,7 +252,10 @@ fn the_helper_takes_orders_of_one_user_about_its_own_connections_and_no_others()
     assert_eq!(foreign.hear(), None);
     let mut roots = connect(&world.client);
     exchange(&mut roots);
-    let order = |local: &str, action: Value| json!({"id": 7, "connection": {"local": local, "remote": FAR}, "action": action});
+    let order = |local: &str, action: Value| {
+        let connection = json!({"local": local, "remote": FAR});
+        json!({"id": 7, "connection": connection, "action": action})
+    };
     let create = |number: u8| {
         let interface = interface_number(&world, "link1");
         let source = "10.0.1.1";
