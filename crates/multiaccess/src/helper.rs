@@ -75,7 +75,8 @@ impl Helper {
 }
 
 async fn accept(listener: UnixListener, user: u32, family: Family) {
-    let mut clients = JoinSet::new();
+    // Those that are turned away take no room from those that are let in.
+    let (mut clients, mut refused) = (JoinSet::new(), JoinSet::new());
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -86,25 +87,22 @@ async fn accept(listener: UnixListener, user: u32, family: Family) {
             }
         };
         while clients.try_join_next().is_some() {}
+        while refused.try_join_next().is_some() {}
         match admit(&stream, user, clients.len()) {
             Ok(peer) => {
                 let family = family.clone();
                 clients.spawn(FutureExt::boxed(Session::serve(stream, peer, family)));
             }
-            // Those that are turned away count too, for the second that they may take.
-            Err(Some(why)) => {
-                clients.spawn(FutureExt::boxed(refuse(stream, why)));
+            Err(Some(why)) if refused.len() < MAX_CLIENTS => {
+                refused.spawn(FutureExt::boxed(refuse(stream, why)));
             }
-            Err(None) => {}
+            Err(_) => {}
         }
     }
 }
 
-/// The user who orders, if it is one who may. Else what it is told, unless there are too many even for that.
+/// The user who orders, if it is one who may. Else what it is told.
 fn admit(stream: &UnixStream, user: u32, clients: usize) -> Result<u32, Option<String>> {
-    if clients >= 2 * MAX_CLIENTS {
-        return Err(None);
-    }
     let peer = stream.peer_cred().map_err(|error| {
         tracing::warn!(%error, "cannot tell who a client is");
         None

@@ -6,8 +6,8 @@ use whimbrel_access::Intents;
 
 impl Client {
     /// Has the manager choose the subflows of a connection of Multipath TCP from now on, for as long as this
-    /// client is there. Returns those that it is to have. [`Client::connect`] and [`Pool`](crate::Pool) do so by
-    /// themselves.
+    /// client is there. Returns those that it is to have. [`Client::connect`] and [`Pool`](crate::Pool) do so
+    /// by themselves.
     ///
     /// # Errors
     /// As [`Client::ask`]; [`ClientError::Refused`] if there is no such connection of this user, or no helper.

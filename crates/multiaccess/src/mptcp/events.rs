@@ -91,7 +91,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_of_an_event_do_harm(command in any::<u8>(), attributes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_bytes_of_an_event_do_harm(
+            command in any::<u8>(),
+            attributes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
             let _ = event(&Generic { family: 28, command, attributes });
         }
     }

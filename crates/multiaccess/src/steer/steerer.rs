@@ -81,7 +81,7 @@ impl Steerer {
             }
             Ok(News::Lost) => self.connections.values_mut().for_each(|known| known.want(now)),
             Err(error) => {
-                tracing::warn!(%error, "the helper is gone; subflows stay as they are until there is one again");
+                tracing::warn!(%error, "the helper is gone; subflows stay as they are until there is one");
                 self.lost();
             }
         }

@@ -20,8 +20,8 @@ const HOST_SETTINGS: &str = "/etc/whimbrel/access.toml";
 
 /// Measure this host's networks, and say which one to take to programs that ask, until stopped
 ///
-/// Programs ask on a Unix socket of this user, or of all users (docs/manager.md). Settings are in a TOML file,
-/// and flags win: policies with settings of their own, interfaces with their DNS servers, what is to be ignored.
+/// Programs ask on a Unix socket of this user, or of all users (docs/manager.md). Settings are in a TOML
+/// file, and flags win: policies with settings of their own, interfaces with their DNS servers, and more.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
