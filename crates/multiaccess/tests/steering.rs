@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use support::multipath::{
-    FAR, UserProgram, connect, echo, exchange, is_supported, sources, wait_for_sources,
+    FAR, UserProgram, backups, connect, echo, exchange, is_supported, sources, wait_for_sources,
 };
 use support::{Client, Running, World, world};
 use tempfile::TempDir;
@@ -123,6 +123,38 @@ fn a_connection_has_the_subflows_that_the_policy_says_and_loses_them_when_the_wo
     // And back.
     client.ask(&steer(&local(&stream), json!({})).to_string());
     wait_for_sources(&world.client, &["10.0.0.1", "10.0.1.1"]);
+    exchange(&mut stream);
+}
+
+#[test]
+fn the_first_network_of_a_decision_carries_and_the_other_stands_by() {
+    if !require!() {
+        return;
+    }
+    let Some(world) = two_networks("subflows that stand by") else { return };
+    let helping = Helping::start(&world, 0);
+    let settings = helping.settings().replace("\"mptcp\"", "\"eaf\"");
+    let running = Running::start(&world.client, &settings);
+    let mut client = running.client();
+    let mut stream = connect(&world.client);
+    exchange(&mut stream);
+    // Which one is first is the policy's business, and may change while it measures.
+    let end = std::time::Instant::now() + support::LIMIT;
+    loop {
+        let told = client.ask(&steer(&local(&stream), json!({})).to_string());
+        let listed = told["steered"].as_array().unwrap_or_else(|| panic!("{told}"));
+        let standing: Vec<&str> = listed
+            .iter()
+            .filter(|one| one["backup"] == true)
+            .map(|one| one["source"].as_str().unwrap())
+            .collect();
+        assert_eq!((listed.len(), standing.len(), &listed[0]["backup"]), (2, 1, &Value::Null), "{told}");
+        if sources(&world.client).len() == 2 && backups(&world.client) == standing {
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "{told}, and {:?} stand by", backups(&world.client));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
     exchange(&mut stream);
 }
 

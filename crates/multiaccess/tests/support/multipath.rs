@@ -89,6 +89,24 @@ pub fn sources(client: &Host) -> Vec<String> {
     found
 }
 
+/// The addresses of this host from which there are subflows that stand by.
+pub fn backups(client: &Host) -> Vec<String> {
+    let filter = ["-tniHO", "state", "established", "dst", "10.9.9.9"];
+    let output = client.command("ss").args(filter).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    // `b`: this side asked for a backup.
+    let is_backup = |line: &&str| {
+        let flags = line.split("tcp-ulp-mptcp flags:").nth(1).and_then(|rest| rest.split_whitespace().next());
+        flags.is_some_and(|flags| flags.contains('b'))
+    };
+    let local = text.lines().filter(is_backup).filter_map(|line| line.split_whitespace().nth(2));
+    let mut found: Vec<String> =
+        local.filter_map(|local| Some(local.split(['%', ':']).next()?.to_owned())).collect();
+    found.sort();
+    found
+}
+
 /// Waits until the connections to the server come from these addresses.
 #[track_caller]
 pub fn wait_for_sources(client: &Host, expected: &[&str]) {
