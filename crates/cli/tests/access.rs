@@ -244,3 +244,58 @@ fn a_program_of_another_language_decides_and_where_it_does_not_the_policy_does()
     assert!(said.last().unwrap().contains("not answered in time"), "{said:?}");
     assert!(world.ask(&[]).get("problems").is_none());
 }
+
+#[test]
+fn the_hosts_manager_and_its_helper_stand_where_all_users_reach_them_and_nobody_takes_their_place() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    let socket = |name: &str| world.home.path().join(name).join("socket");
+    let args = |name: &str, flags: &[&str]| -> Vec<String> {
+        let first = ["access"].into_iter().chain(flags.iter().copied()).map(str::to_owned);
+        first.chain(["--socket".to_owned(), socket(name).to_str().unwrap().to_owned()]).collect()
+    };
+    let start = |name: &str, flags: &[&str]| {
+        let args = args(name, flags);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let running = world.start_as(PROGRAM, &args);
+        let told: Value = serde_json::from_str(&running.next()).unwrap();
+        assert_eq!(told["socket"].as_str().unwrap(), socket(name).to_str().unwrap());
+        running
+    };
+    let serve = ["serve", "--host", "--json", "--metered", "usb0"];
+    let _manager = start("host", &serve);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(socket("host").parent().unwrap()), mode(&socket("host"))), (0o755, 0o666));
+    let again = args("host", &serve);
+    let again: Vec<&str> = again.iter().map(String::as_str).collect();
+    failed(&world.run(&again), 2, "a manager answers on");
+    let mut client = UnixStream::connect(socket("host")).unwrap();
+    client.write_all(b"{\"id\":1,\"ask\":{\"intents\":{\"cost\":\"no-expense\"}}}\n").unwrap();
+    let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
+    let told: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(told["decision"]["ways"][0]["interface"], "wlan0", "{told}");
+    // In a directory where others can write, somebody else could stand in its place.
+    std::fs::create_dir(world.home.path().join("open")).unwrap();
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(world.home.path().join("open"), open).unwrap();
+    let refused = args("open", &serve);
+    let refused: Vec<&str> = refused.iter().map(String::as_str).collect();
+    failed(&world.run(&refused), 1, "you alone can write");
+
+    if !Path::new("/proc/sys/net/mptcp/pm_type").exists() {
+        return whimbrel_lab::skip("the helper as a process", "the kernel lets no program manage paths");
+    }
+    let _helper = start("steer", &["steer", "--json"]);
+    assert_eq!((mode(socket("steer").parent().unwrap()), mode(&socket("steer"))), (0o755, 0o666));
+    let again = args("steer", &["steer"]);
+    let again: Vec<&str> = again.iter().map(String::as_str).collect();
+    failed(&world.run(&again), 2, "a helper answers on");
+    let mut client = UnixStream::connect(socket("steer")).unwrap();
+    client.write_all(b"{\"id\":1,\"flush\":{}}\n").unwrap();
+    let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
+    let told = lines.next().unwrap().unwrap();
+    assert!(told.contains("this line is no order"), "{told}");
+    assert!(lines.next().is_none(), "it goes on to listen");
+}

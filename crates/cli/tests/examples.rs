@@ -536,6 +536,14 @@ fn networks(play: &mut Play) {
         );
         play.start("laptop", serve, says);
     }
+    // Beside those of the system that runs the tests.
+    for (example, socket, says) in [
+        ("whimbrel access serve --host --metered usb0", "run/host/access", "choosing among"),
+        ("whimbrel access steer", "run/steer/0", "steering Multipath TCP for user 0"),
+        ("whimbrel access steer --user 1000", "run/steer/1000", "steering Multipath TCP for user 1000"),
+    ] {
+        play.start_as("laptop", example, &format!("{example} --socket {socket}"), says);
+    }
     play.word("example.org:443", "203.0.113.5:443");
     play.start("laptop", "whimbrel access watch", "wlan0");
     play.start("laptop", "whimbrel access watch --json", "\"paths\"");

@@ -118,10 +118,13 @@ fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
     let listed = String::from_utf8(run("dpkg-deb", &["-c", text(&package)], folder.path()).stdout).unwrap();
     for (mode, file) in [
         ("-rwxr-xr-x", "./usr/bin/whimbrel"),
+        ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-access.service"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.service"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.socket"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-relay.service"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-serve.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-steer.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-steer@.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-access.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-agent.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-expose@.service"),
@@ -239,6 +242,17 @@ fn the_units_command_lines_start_what_they_are_for() {
     args.push("--json");
     let mut access = world.start("a", &args);
     assert!(access.next_json()["socket"].as_str().unwrap().ends_with("/whimbrel/access"));
+    let mut args = command_line("system/whimbrel-access.service", &words);
+    args.extend(["--json".to_owned(), "--socket".to_owned(), text(&world.path("host/access")).to_owned()]);
+    let mut host = world.start("a", &args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(host.next_json()["socket"].as_str().unwrap().ends_with("host/access"));
+    // These take a setting of the system over; what they do, the tests of `multiaccess` show in the lab.
+    for (unit, user) in [("system/whimbrel-steer.service", "0"), ("system/whimbrel-steer@.service", "1000")] {
+        let args = command_line(unit, &[("%i", user.as_ref())]);
+        assert_eq!(args[..2], ["access", "steer"]);
+        let output = Command::new(PROGRAM).args(&args).arg("--help").output().unwrap();
+        assert!(output.status.success(), "{args:?}");
+    }
 
     let mut gate = world.start("gate", &["gateway", "serve", "--ticket", "--json", "--allow", "any"]);
     let ticket = gate.next_json()["ticket"].as_str().unwrap().to_owned();
@@ -252,8 +266,8 @@ fn the_units_command_lines_start_what_they_are_for() {
 
 /// By systemd's own measure, from 0 (nothing is open to it) to 10.
 #[test]
-fn the_name_service_and_the_relay_are_locked_into_what_they_need() {
-    for name in ["names", "relay", "serve"] {
+fn the_services_of_the_system_are_locked_into_what_they_need() {
+    for name in ["names", "relay", "serve", "access", "steer", "steer@"] {
         let unit = repository().join(format!("packaging/systemd/system/whimbrel-{name}.service"));
         let args = ["security", "--offline=true", "--threshold=25", text(&unit)];
         run("systemd-analyze", &args, &repository());

@@ -1,7 +1,8 @@
 //! The messages of rtnetlink that ask for the addresses of all interfaces, and what is read of those that
 //! tell of them.
 
-use crate::diag::{AF_INET, AF_INET6, attribute};
+use crate::diag::{AF_INET, AF_INET6};
+use crate::netlink::attribute;
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 use std::net::IpAddr;
 

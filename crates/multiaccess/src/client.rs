@@ -2,11 +2,12 @@
 
 mod connect;
 mod idle;
-mod lines;
+pub(crate) mod lines;
 mod link;
 mod message;
 mod pool;
 mod race;
+mod steering;
 mod watching;
 
 pub use connect::{Candidate, Connected};
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -42,6 +44,11 @@ pub fn socket_path() -> PathBuf {
         _ => PathBuf::from(format!("/tmp/whimbrel-{}", rustix::process::getuid().as_raw())),
     };
     directory.join("access")
+}
+
+/// The socket of the manager that serves all users of this host. It is asked where the user has none.
+pub fn host_socket_path() -> PathBuf {
+    PathBuf::from("/run/whimbrel/access")
 }
 
 /// Why there is no answer of a manager.
@@ -103,6 +110,8 @@ pub struct Client {
 
 struct Inner {
     socket: PathBuf,
+    /// The socket of another manager, which is asked where there is none on the first.
+    or: Option<PathBuf>,
     state: Mutex<State>,
     opening: tokio::sync::Mutex<()>,
     is_told: AtomicBool,
@@ -118,15 +127,25 @@ struct State {
 
 impl Default for Client {
     fn default() -> Self {
-        Self::at(&socket_path())
+        Self::at_either(&socket_path(), &host_socket_path())
     }
 }
 
 impl Client {
     /// A client of the manager with this socket.
     pub fn at(socket: &Path) -> Self {
+        Self::new(socket, None)
+    }
+
+    /// A client of the manager with the first socket, or, where there is none, of that with the other.
+    pub fn at_either(socket: &Path, or: &Path) -> Self {
+        Self::new(socket, Some(or.to_owned()))
+    }
+
+    fn new(socket: &Path, or: Option<PathBuf>) -> Self {
         let inner = Inner {
             socket: socket.to_owned(),
+            or,
             state: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
             is_told: AtomicBool::new(false),
@@ -218,12 +237,24 @@ impl Client {
             let source = io::ErrorKind::NotConnected.into();
             return Err(ClientError::Absent { socket: self.inner.socket.clone(), source });
         }
-        let opened = Link::open(&self.inner.socket).await;
+        let opened = self.open().await;
         let mut state = self.state();
         state.not_before = opened.is_err().then(|| Instant::now() + AGAIN);
-        let link = Arc::new(opened?);
+        let link = Arc::new(Link::over(opened?));
         state.link = Some(Arc::clone(&link));
         Ok(link)
+    }
+
+    /// Connects to a manager.
+    async fn open(&self) -> Result<UnixStream, ClientError> {
+        let opened = lines::open(&self.inner.socket).await;
+        match (&self.inner.or, opened) {
+            (Some(or), Err(absent @ ClientError::Absent { .. })) => {
+                let is_absent = |error: &ClientError| matches!(error, ClientError::Absent { .. });
+                lines::open(or).await.map_err(|error| if is_absent(&error) { absent } else { error })
+            }
+            (_, opened) => opened,
+        }
     }
 
     fn living(&self) -> Option<Arc<Link>> {

@@ -65,7 +65,7 @@ impl NetlinkDeserializable for CountersMessage {
 /// Reads `if_stats_msg` with its attributes. `None` if something is missing.
 fn counters(payload: &[u8]) -> Option<Counters> {
     let index = u32::from_ne_bytes(*payload.get(4..)?.first_chunk()?);
-    let stats = crate::diag::attribute(payload.get(MESSAGE..)?, LINK_64)?;
+    let stats = crate::netlink::attribute(payload.get(MESSAGE..)?, LINK_64)?;
     // The structure begins with packets received and sent, then bytes received and sent.
     let number = |at: usize| stats.get(at * 8..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     let received = Counter { packets: number(0)?, bytes: number(2)? };

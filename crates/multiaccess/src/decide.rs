@@ -60,6 +60,8 @@ pub(crate) struct Decider {
     policy: Box<dyn Policy>,
     pub(crate) load: Load,
     pub(crate) failures: Failures,
+    /// What its clients measured counts for them alone, and is not in the paths.
+    adds_measured: bool,
     // Kept for their memory.
     decision: Decision,
     destinations: Vec<Destination>,
@@ -83,10 +85,16 @@ impl Decider {
             policy,
             load: Load::default(),
             failures: Failures::default(),
+            adds_measured: false,
             decision: Decision::default(),
             destinations: Vec::new(),
             connections: Vec::new(),
         }
+    }
+
+    /// One that decides for a single user of several.
+    pub(crate) fn of_user(policy: Box<dyn Policy>) -> Self {
+        Self { adds_measured: true, ..Self::new(policy) }
     }
 
     /// Decides for a client at this time. What another program chose goes first, as far as it is possible.
@@ -105,6 +113,13 @@ impl Decider {
         let mut estimates = [PathEstimate::default(); MAX_PATHS];
         let estimates = &mut estimates[..paths.len().min(MAX_PATHS)];
         estimates.copy_from_slice(&paths.estimates()[..estimates.len()]);
+        if self.adds_measured {
+            for (path, known) in paths.present() {
+                if let Some(estimate) = estimates.get_mut(path.index()) {
+                    self.load.add_measured(known.index, estimate, now);
+                }
+            }
+        }
         self.load.add_scheduled(estimates);
         let mut verdict = Verdict::default();
         self.list_destinations(now, paths, ask, candidates);

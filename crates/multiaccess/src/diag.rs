@@ -1,24 +1,25 @@
 //! The messages of sock_diag(7) that ask for all TCP connections and tell of them.
 
 use crate::TcpConnection;
+use crate::netlink::attribute;
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// SOCK_DIAG_BY_FAMILY of `linux/sock_diag.h`.
-const BY_FAMILY: u16 = 20;
+pub(crate) const BY_FAMILY: u16 = 20;
 /// Address families, as in `bits/socket.h` of Linux.
 pub(crate) const AF_INET: u8 = 2;
 pub(crate) const AF_INET6: u8 = 10;
-const IPPROTO_TCP: u8 = 6;
+pub(crate) const IPPROTO_TCP: u8 = 6;
 /// INET_DIAG_INFO of `linux/inet_diag.h`: the attribute that is the structure `tcp_info`.
-const INFO: u16 = 2;
+pub(crate) const INFO: u16 = 2;
 /// TCP_ESTABLISHED of `net/tcp_states.h`.
-const ESTABLISHED: u8 = 1;
+pub(crate) const ESTABLISHED: u8 = 1;
 /// The length of `inet_diag_req_v2`.
-const REQUEST: usize = 56;
+pub(crate) const REQUEST: usize = 56;
 /// The length of `inet_diag_msg`, which attributes follow.
-const MESSAGE: usize = 72;
+pub(crate) const MESSAGE: usize = 72;
 
 /// A request for all established TCP connections of a family, or what the answer says of one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,19 +85,6 @@ fn connection(payload: &[u8]) -> Option<TcpConnection> {
         sent: number(156).unwrap_or(0),
         sent_again: number(100)?,
     })
-}
-
-/// The value of the first attribute of this kind.
-pub(crate) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    loop {
-        let length = usize::from(u16::from_ne_bytes(*attributes.first_chunk()?));
-        let kind = u16::from_ne_bytes(*attributes.get(2..)?.first_chunk()?);
-        let value = attributes.get(4..length)?;
-        if kind == wanted {
-            return Some(value);
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
-    }
 }
 
 #[cfg(test)]

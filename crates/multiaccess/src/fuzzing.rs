@@ -47,7 +47,7 @@ pub fn client(lines: &[u8]) {
             Said::Choose(chosen) => {
                 let _ = shared.external.chosen(1, chosen);
             }
-            Said::Watch(_) => {}
+            Said::Watch(_) | Said::Steer(_) => {}
         }
     }
     shared.gone(1);

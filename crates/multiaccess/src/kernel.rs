@@ -1,8 +1,8 @@
 //! Questions to the kernel over netlink: a dump has an end, a limit of time and one of length.
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-    NetlinkSerializable,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
 };
 use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use std::io;
@@ -31,15 +31,33 @@ impl Kernel {
         Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER) })
     }
 
-    /// Asks, and hands all that is answered to `take`.
-    pub(crate) async fn dump<M>(&mut self, question: M, mut take: impl FnMut(M)) -> io::Result<()>
+    /// Asks for all there is, and hands what is answered to `take`.
+    pub(crate) async fn dump<M>(&mut self, question: M, take: impl FnMut(M)) -> io::Result<()>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        self.exchange(NLM_F_DUMP, question, take).await
+    }
+
+    /// Asks for one thing, or has one done, and waits until that is acknowledged.
+    ///
+    /// # Errors
+    /// What the kernel says; [`io::ErrorKind::TimedOut`].
+    pub(crate) async fn order<M>(&mut self, order: M, take: impl FnMut(M)) -> io::Result<()>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        self.exchange(NLM_F_ACK, order, take).await
+    }
+
+    async fn exchange<M>(&mut self, flag: u16, question: M, mut take: impl FnMut(M)) -> io::Result<()>
     where
         M: NetlinkSerializable + NetlinkDeserializable,
     {
         let answered = async {
             self.sequence = self.sequence.wrapping_add(1);
             let mut header = NetlinkHeader::default();
-            header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+            header.flags = NLM_F_REQUEST | flag;
             header.sequence_number = self.sequence;
             let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(question));
             packet.finalize();
@@ -83,6 +101,8 @@ fn read<M: NetlinkDeserializable>(
         }
         match message.payload {
             NetlinkPayload::Done(_) => return Ok(true),
+            // An acknowledgement has no code.
+            NetlinkPayload::Error(error) if error.code.is_none() => return Ok(true),
             NetlinkPayload::Error(error) => return Err(error.to_io()),
             NetlinkPayload::InnerMessage(inner) => {
                 *count += 1;

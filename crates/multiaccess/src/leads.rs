@@ -3,7 +3,8 @@
 //! there nevertheless.
 
 use crate::Prefix;
-use crate::diag::{AF_INET, AF_INET6, attribute};
+use crate::diag::{AF_INET, AF_INET6};
+use crate::netlink::attribute;
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

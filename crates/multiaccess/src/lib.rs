@@ -8,16 +8,23 @@
 //! `docs/manager.md`.
 //!
 //! ```text
+//! network_manager               what costs money, by NetworkManager's word
 //! survey, networks, watch       what there is, and that it changed: asked of the kernel
-//! kernel                        its netlink sockets; links, addresses, leads, counters, diag are messages (pure)
+//! kernel                        its netlink sockets; links, addresses, leads, counters, diag, netlink and genl
+//!                               are messages (pure)
 //! meter, round_trips, routes    what follows from it (pure)
 //! measure                       how often it is asked
 //! paths                         an immutable snapshot, by the policies' numbers
 //! decide, load, failures, words a decision, what it depends on, and its reasons (pure)
 //! names                         names, looked up by each interface for itself
 //! external                      another program that decides
+//! mptcp                         Multipath TCP: what the kernel knows and is told
+//! subflows                      which subflows a connection is to have (pure)
+//! steering, steer               that it has them
+//! helper                        a program with more rights that tells the kernel
 //! client                        a program's side: connect, resolve, and a pool for messages
 //! shared, session, manager      the service; protocol, request, refusal, target, settings are its forms
+//! deciders                      who decides for which of its users
 //! ```
 
 #[cfg(target_os = "linux")]
@@ -29,6 +36,8 @@ mod counters;
 #[cfg(target_os = "linux")]
 mod decide;
 #[cfg(target_os = "linux")]
+mod deciders;
+#[cfg(target_os = "linux")]
 mod diag;
 #[cfg(target_os = "linux")]
 mod external;
@@ -38,6 +47,10 @@ mod failures;
 #[cfg(all(feature = "fuzzing", target_os = "linux"))]
 #[allow(clippy::expect_used)]
 pub mod fuzzing;
+#[cfg(target_os = "linux")]
+mod genl;
+#[cfg(target_os = "linux")]
+mod helper;
 #[cfg(target_os = "linux")]
 mod kernel;
 #[cfg(target_os = "linux")]
@@ -52,7 +65,13 @@ mod manager;
 mod measure;
 mod meter;
 #[cfg(target_os = "linux")]
+mod mptcp;
+#[cfg(target_os = "linux")]
 mod names;
+#[cfg(target_os = "linux")]
+mod netlink;
+#[cfg(target_os = "linux")]
+mod network_manager;
 #[cfg(target_os = "linux")]
 mod networks;
 #[cfg(target_os = "linux")]
@@ -71,6 +90,12 @@ mod settings;
 #[cfg(target_os = "linux")]
 mod shared;
 #[cfg(target_os = "linux")]
+mod steer;
+#[cfg(target_os = "linux")]
+mod steering;
+#[cfg(target_os = "linux")]
+mod subflows;
+#[cfg(target_os = "linux")]
 mod survey;
 #[cfg(target_os = "linux")]
 mod target;
@@ -80,7 +105,11 @@ mod watch;
 mod words;
 
 #[cfg(target_os = "linux")]
-pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, Watcher, socket_path};
+pub use client::{
+    Candidate, Client, ClientError, Connected, Pool, Pooled, Watcher, host_socket_path, socket_path,
+};
+#[cfg(target_os = "linux")]
+pub use helper::{Helper, HelperError, helper_path};
 #[cfg(target_os = "linux")]
 pub use manager::{MAX_CLIENTS, Manager, StartError};
 pub use meter::Meter;

@@ -1,7 +1,7 @@
 //! The messages of rtnetlink that ask which interfaces there are, and what is read of those that tell of
 //! them: a number, a name and flags, of more than fifty things.
 
-use crate::diag::attribute;
+use crate::netlink::attribute;
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 
 /// RTM_GETLINK and RTM_NEWLINK of `linux/rtnetlink.h`.

@@ -123,6 +123,11 @@ impl Load {
         }
     }
 
+    /// Whether anything is.
+    pub(crate) fn is_scheduled(&self) -> bool {
+        self.sums.iter().any(|(units, _)| *units > 0)
+    }
+
     fn subtract(&mut self, unit: &Unit) {
         for (path, bytes) in &unit.shares {
             if let Some(sum) = self.sums.get_mut(path.index()) {

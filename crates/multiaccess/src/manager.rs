@@ -5,7 +5,7 @@ use crate::parting::{TOLD_WITHIN, part};
 use crate::protocol::Answer;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::{Settings, SettingsError};
+use crate::{Settings, SettingsError, network_manager, steer};
 use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
@@ -48,13 +48,31 @@ impl Manager {
     /// # Errors
     /// When the settings make no sense, or the kernel does not answer.
     pub async fn start(settings: Settings, listener: UnixListener) -> Result<Self, StartError> {
+        Self::serve(settings, listener, false).await
+    }
+
+    /// The same for all users of the host: clients of any user are let in. What one of them schedules, reports
+    /// and measures changes no decision for others; it sees decisions for itself alone, and has connections of
+    /// its own steered, and no others. Settings are a matter of the user that runs this, who should be root.
+    ///
+    /// # Errors
+    /// As [`Manager::start`].
+    pub async fn for_host(settings: Settings, listener: UnixListener) -> Result<Self, StartError> {
+        Self::serve(settings, listener, true).await
+    }
+
+    async fn serve(settings: Settings, listener: UnixListener, serves_all: bool) -> Result<Self, StartError> {
         settings.check()?;
         let shared = Shared::new(settings).map_err(SettingsError::Policy)?;
         let shared = Arc::new(shared);
         let measuring = Measuring::begin(&shared).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(FutureExt::boxed(measuring.run(Arc::clone(&shared))));
-        tasks.spawn(FutureExt::boxed(accept(listener, Arc::clone(&shared))));
+        tasks.spawn(FutureExt::boxed(accept(listener, Arc::clone(&shared), serves_all)));
+        tasks.spawn(FutureExt::boxed(steer::run(Arc::clone(&shared))));
+        if shared.settings.networkmanager {
+            tasks.spawn(FutureExt::boxed(network_manager::run(Arc::clone(&shared))));
+        }
         Ok(Self { shared, tasks })
     }
 
@@ -69,7 +87,7 @@ impl Manager {
     }
 }
 
-async fn accept(listener: UnixListener, shared: Arc<Shared>) {
+async fn accept(listener: UnixListener, shared: Arc<Shared>, serves_all: bool) {
     let mut clients = JoinSet::new();
     let mut number = 0;
     loop {
@@ -84,7 +102,11 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
         while clients.try_join_next().is_some() {}
         number += 1;
         // Those that are turned away count too, for the second that they may take.
-        match admit(&stream, clients.len()) {
+        let admitted = admit(&stream, clients.len(), serves_all).and_then(|user| match user {
+            Some(user) => shared.enter(number, user).map_err(Some),
+            None => Ok(()),
+        });
+        match admitted {
             Ok(()) => {
                 clients.spawn(FutureExt::boxed(Session::new(stream, number, Arc::clone(&shared)).run()))
             }
@@ -94,8 +116,9 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
     }
 }
 
-/// Whether a client is let in. Else what it is told, unless there are too many even for that.
-fn admit(stream: &UnixStream, clients: usize) -> Result<(), Option<String>> {
+/// Whether a client is let in, and as whose if it is another user's. Else what it is told, unless there are too
+/// many even for that.
+fn admit(stream: &UnixStream, clients: usize, serves_all: bool) -> Result<Option<u32>, Option<String>> {
     let own = rustix::process::geteuid().as_raw();
     let peer = stream.peer_cred().map_err(|error| {
         tracing::warn!(%error, "cannot tell who a client is");
@@ -104,7 +127,8 @@ fn admit(stream: &UnixStream, clients: usize) -> Result<(), Option<String>> {
     if clients >= 2 * MAX_CLIENTS {
         return Err(None);
     }
-    if peer.uid() != own && peer.uid() != ROOT {
+    let is_other = peer.uid() != own && peer.uid() != ROOT;
+    if is_other && !serves_all {
         tracing::warn!(uid = peer.uid(), "a client of another user is turned away");
         return Err(Some(format!(
             "this manager answers user {own} and root, and you are user {}",
@@ -114,7 +138,7 @@ fn admit(stream: &UnixStream, clients: usize) -> Result<(), Option<String>> {
     if clients >= MAX_CLIENTS {
         return Err(Some(format!("this manager has {MAX_CLIENTS} clients already; connect later")));
     }
-    Ok(())
+    Ok(is_other.then_some(peer.uid()))
 }
 
 async fn turn_away(mut stream: UnixStream, why: String) {

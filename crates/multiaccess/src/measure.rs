@@ -95,7 +95,8 @@ impl Measuring {
             .map(|rate| rate.0)
             .sum();
         let before = shared.paths();
-        let paths = Paths::of(measured, &shared.settings, &mut self.numbers);
+        let mut paths = Paths::of(measured, &shared.settings, &mut self.numbers);
+        paths.meter(&shared.metered());
         if paths.differs_from(&before) {
             tracing::info!(paths = paths.present().count(), "interfaces, addresses or routes changed");
         }

@@ -2,6 +2,7 @@
 
 use crate::protocol::PathReport;
 use crate::{AccessPath, Prefix, Routes, Settings};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,6 +100,20 @@ impl Paths {
             });
         }
         paths
+    }
+
+    /// These interfaces cost money too.
+    pub(crate) fn meter(&mut self, interfaces: &BTreeSet<String>) {
+        for (path, estimate) in self.list.iter().zip(&mut self.estimates) {
+            let is_listed = path.as_ref().is_some_and(|path| interfaces.contains(&*path.interface));
+            estimate.metered |= is_listed;
+        }
+    }
+
+    /// Whether other networks cost money than there.
+    pub(crate) fn costs_differ_from(&self, other: &Self) -> bool {
+        let costs = |paths: &Self| paths.estimates.iter().map(|known| known.metered).collect::<Vec<_>>();
+        costs(self) != costs(other)
     }
 
     /// How many numbers are given, absent interfaces included.
@@ -248,6 +263,19 @@ pub(crate) mod tests {
         let paths = Paths::of(vec![plain(1, "docker0"), plain(2, "wlan0")], &settings, &mut numbers);
         let told = paths.report();
         assert_eq!((told.len(), told[0].interface.as_str(), told[0].metered), (1, "wlan0", true));
+    }
+
+    #[test]
+    fn what_somebody_else_says_to_cost_money_does_beside_what_the_settings_say() {
+        let settings = Settings::from_toml("metered = [\"usb0\"]").unwrap();
+        let mut numbers = Numbers::new(&settings);
+        let all = || vec![plain(1, "eth0"), plain(2, "usb0"), plain(3, "wlan0")];
+        let before = Paths::of(all(), &settings, &mut numbers);
+        let mut paths = before.clone();
+        paths.meter(&BTreeSet::from(["wlan0".to_owned(), "wwan9".to_owned()]));
+        let metered: Vec<bool> = paths.report().iter().map(|path| path.metered).collect();
+        assert_eq!(metered, [false, true, true]);
+        assert!(paths.costs_differ_from(&before) && !paths.differs_from(&before));
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! What is said on the manager's socket: one JSON object a line, in both directions (`docs/manager.md`).
 
+mod steering;
+
+pub use steering::{Steer, Steered};
+
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use whimbrel_access::{Granularity, Intents};
@@ -35,6 +39,9 @@ pub struct Request {
     /// What such a program chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choose: Option<Chosen>,
+    /// Names a connection of Multipath TCP whose subflows the manager is to choose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steer: Option<Steer>,
 }
 
 /// Asks which way a unit of communication is to go.
@@ -180,6 +187,9 @@ pub struct Answer {
     /// What was decided for somebody, to those who watch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
+    /// The subflows that a connection is to have, best first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steered: Option<Vec<Steered>>,
     /// So many decisions were not told to one who watches: there were too many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,

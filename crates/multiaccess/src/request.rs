@@ -1,7 +1,7 @@
 //! What a line of a client asks for.
 
 use crate::decide;
-use crate::protocol::{Ask, Chosen, Offer, Report, Request, Watching};
+use crate::protocol::{Ask, Chosen, Offer, Report, Request, Steer, Watching};
 use crate::refusal::Refusal;
 use crate::target::Target;
 
@@ -13,6 +13,7 @@ pub(crate) enum Said {
     Watch(Watching),
     Policy(Offer),
     Choose(Chosen),
+    Steer(Steer),
 }
 
 /// Reads a line, with the client's number of it. `None`: it is blank.
@@ -25,18 +26,19 @@ pub(crate) fn decode(line: &[u8]) -> Result<Option<(Option<u64>, Said)>, String>
     }
     let request: Request =
         serde_json::from_slice(line).map_err(|error| format!("this line is no request: {error}"))?;
-    let Request { id, ask, report, watch, policy, choose } = request;
+    let Request { id, ask, report, watch, policy, choose, steer } = request;
     let all = [
         ask.map(Said::Ask),
         report.map(Said::Report),
         watch.map(Said::Watch),
         policy.map(Said::Policy),
         choose.map(Said::Choose),
+        steer.map(Said::Steer),
     ];
     let mut said = all.into_iter().flatten();
     match (said.next(), said.next()) {
         (Some(one), None) => Ok(Some((id, one))),
-        _ => Err("a request has one of ask, report, watch, policy and choose".to_owned()),
+        _ => Err("a request has one of ask, report, watch, policy, choose and steer".to_owned()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! One client of the manager: lines in, lines out.
 
 mod answers;
+mod steering;
 
 use crate::Paths;
 use crate::parting::part;
@@ -44,6 +45,8 @@ pub(crate) struct Session {
     /// Questions whose answers come later.
     waiting: JoinSet<Vec<u8>>,
     look_ups: Arc<Semaphore>,
+    /// Connections that it names are steered while this lives.
+    steers: Arc<()>,
     news: Option<watch::Receiver<Arc<Paths>>>,
     decisions: Option<Decisions>,
     questions: Option<mpsc::Receiver<Deciding>>,
@@ -97,6 +100,7 @@ impl Session {
             from_client: Direction::Open,
             waiting: JoinSet::new(),
             look_ups: Arc::new(Semaphore::new(LOOK_UPS)),
+            steers: Arc::default(),
             news: None,
             decisions: None,
             questions: None,
@@ -306,15 +310,21 @@ impl Session {
             Said::Watch(watching) => {
                 let news = self.shared.follow();
                 self.news = Some(news);
-                self.decisions = watching.decisions.then(|| self.shared.watch_decisions());
+                self.decisions = watching.decisions.then(|| self.shared.watch_decisions(self.number));
                 self.push_noted(id, Ok(()));
                 self.push_paths();
             }
             Said::Policy(offer) => {
-                let offered = self.shared.external.offer(self.number, &offer.name);
+                let offered = match self.shared.is_apart(self.number) {
+                    true => {
+                        Err("on the host's manager a program of root may decide, and no other".to_owned())
+                    }
+                    false => self.shared.external.offer(self.number, &offer.name),
+                };
                 let noted = offered.map(|questions| self.questions = Some(questions));
                 self.push_noted(id, noted);
             }
+            Said::Steer(steer) => self.steer(id, steer),
             Said::Choose(chosen) => {
                 // One that comes late is no fault of the form: the question was decided meanwhile.
                 let _ = self.shared.external.chosen(self.number, chosen);

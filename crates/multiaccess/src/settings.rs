@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 use whimbrel_access::{MAX_PATHS, PolicyError, PolicySpec};
 
@@ -38,11 +39,15 @@ pub struct Settings {
     pub rest: u64,
     /// Interfaces whose traffic costs money.
     pub metered: Vec<String>,
+    /// What NetworkManager says to be metered costs money too.
+    pub networkmanager: bool,
     /// Interfaces that are never used.
     pub ignore: Vec<String>,
     /// Milliseconds that another program may take for a decision before the policy decides. Without it no
     /// program may decide.
     pub external: Option<u64>,
+    /// The socket of the helper that may open and close subflows of Multipath TCP.
+    pub helper: Option<PathBuf>,
     /// Interfaces of which more is known. Their order is that of the paths' numbers.
     pub interface: Vec<InterfaceSettings>,
 }
@@ -123,8 +128,10 @@ impl Default for Settings {
             interval: 100,
             rest: 1000,
             metered: Vec::new(),
+            networkmanager: false,
             ignore: Vec::new(),
             external: None,
+            helper: None,
             interface: Vec::new(),
         }
     }
@@ -192,6 +199,13 @@ impl Settings {
     /// What is known of this interface.
     pub fn interface(&self, name: &str) -> Option<&InterfaceSettings> {
         self.interface.iter().find(|interface| interface.name == name)
+    }
+
+    /// The socket of the helper: that of this user's helper, if nothing else is said.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn helper(&self) -> PathBuf {
+        let own = || crate::helper_path(rustix::process::geteuid().as_raw());
+        self.helper.clone().unwrap_or_else(own)
     }
 
     /// The time between measurements.

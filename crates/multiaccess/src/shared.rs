@@ -1,11 +1,14 @@
 //! What all parts of a running manager share.
 
-use crate::decide::{self, AskError, Candidate, Decider};
+use crate::decide::{self, AskError, Candidate};
+use crate::deciders::Deciders;
 use crate::external::External;
 use crate::names::Names;
 use crate::protocol::{Answer, Ask, Report, Tried, Verdict};
 use crate::refusal::Refusal;
+use crate::steering::Steering;
 use crate::{Paths, Settings, load};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,29 +23,41 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     began: Instant,
     news: watch::Sender<Arc<Paths>>,
-    decider: Mutex<Decider>,
+    deciders: Mutex<Deciders>,
     /// Those who watch decisions, so that nothing is written down for nobody.
     watchers: AtomicUsize,
-    decisions: broadcast::Sender<Arc<str>>,
+    decisions: broadcast::Sender<Line>,
     /// Somebody asked: measurements are wanted.
     pub(crate) asked: Notify,
     pub(crate) external: External,
     names: Names,
+    /// Interfaces that somebody else than the settings says to cost money.
+    metered: Mutex<Arc<BTreeSet<String>>>,
+    pub(crate) steering: Steering,
+}
+
+/// A decision for those who watch, and for which user, if that matters.
+#[derive(Clone)]
+struct Line {
+    user: Option<u32>,
+    text: Arc<str>,
 }
 
 impl Shared {
     pub(crate) fn new(settings: Settings) -> Result<Self, whimbrel_access::PolicyError> {
-        let decider = Decider::new(settings.policy.build()?);
+        let deciders = Deciders::new(&settings.policy)?;
         Ok(Self {
             external: External::new(settings.external.map(Duration::from_millis)),
             names: Names::default(),
             settings,
             began: Instant::now(),
             news: watch::Sender::new(Arc::default()),
-            decider: Mutex::new(decider),
+            deciders: Mutex::new(deciders),
             watchers: AtomicUsize::new(0),
             decisions: broadcast::Sender::new(BEHIND),
             asked: Notify::new(),
+            metered: Mutex::default(),
+            steering: Steering::default(),
         })
     }
 
@@ -65,16 +80,15 @@ impl Shared {
     pub(crate) fn publish(&self, mut paths: Paths) -> bool {
         let indices: Vec<(usize, u32)> = paths.present().map(|(id, path)| (id.index(), path.index)).collect();
         let now = self.now();
-        let mut decider = self.decider();
-        decider.load.forget(now);
-        decider.failures.forget(now);
+        let mut deciders = self.deciders();
+        let is_busy = deciders.forget(now);
+        let decider = deciders.own();
         for (at, index) in indices {
             decider.load.add_measured(index, &mut paths.estimates_mut()[at], now);
         }
         decider.load.add_scheduled(paths.estimates_mut());
-        drop(decider);
+        drop(deciders);
         self.names.keep(&paths);
-        let is_busy = paths.estimates().iter().any(|estimate| estimate.objects > 0);
         self.news.send_replace(Arc::new(paths));
         is_busy
     }
@@ -88,10 +102,14 @@ impl Shared {
         chosen: Option<(&str, &crate::protocol::Chosen)>,
     ) -> Result<Verdict, AskError> {
         let paths = self.paths();
-        let verdict = self.decider().decide(self.now(), client, &paths, ask, candidates, chosen)?;
+        let (user, verdict) = {
+            let mut deciders = self.deciders();
+            let verdict = deciders.of(client).decide(self.now(), client, &paths, ask, candidates, chosen)?;
+            (deciders.user_of(client), verdict)
+        };
         self.asked.notify_one();
         if self.watchers.load(Ordering::Relaxed) > 0 {
-            self.tell(ask, &verdict);
+            self.tell(user, ask, &verdict);
         }
         Ok(verdict)
     }
@@ -99,21 +117,23 @@ impl Shared {
     /// The question to the program that decides.
     pub(crate) fn question(&self, n: u64, ask: &Ask, candidates: &[Candidate]) -> crate::protocol::Deciding {
         let paths = self.paths();
-        self.decider().question(n, &paths, ask, candidates)
+        self.deciders().own().question(n, &paths, ask, candidates)
     }
 
-    fn tell(&self, ask: &Ask, verdict: &Verdict) {
+    fn tell(&self, user: Option<u32>, ask: &Ask, verdict: &Verdict) {
         let answer = Answer { decided: Some(decide::told(ask, verdict)), ..Answer::default() };
         if let Ok(line) = serde_json::to_string(&answer) {
             // Those who watch may just have left.
-            let _ = self.decisions.send(line.into());
+            let _ = self.decisions.send(Line { user, text: line.into() });
         }
     }
 
-    /// Hears of decisions until it is dropped.
-    pub(crate) fn watch_decisions(self: &Arc<Self>) -> Decisions {
+    /// Hears of decisions until it is dropped: of all, or of those for the client's user, if that is decided
+    /// for apart.
+    pub(crate) fn watch_decisions(self: &Arc<Self>, client: u64) -> Decisions {
+        let user = self.deciders().user_of(client);
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        Decisions { shared: Arc::clone(self), receiver: self.decisions.subscribe() }
+        Decisions { shared: Arc::clone(self), receiver: self.decisions.subscribe(), user }
     }
 
     /// Looks a name up by each interface for itself.
@@ -137,7 +157,8 @@ impl Shared {
             path.map(|path| path.index)
                 .ok_or_else(|| format!("there is no interface {interface} with a path"))
         };
-        let mut decider = self.decider();
+        let mut deciders = self.deciders();
+        let decider = deciders.of(client);
         if let Some(unit) = report.done
             && !decider.load.done(client, unit)
         {
@@ -163,22 +184,51 @@ impl Shared {
         Ok(())
     }
 
+    /// These interfaces cost money, beside those of the settings, from the next measurement on.
+    pub(crate) fn set_metered(&self, interfaces: BTreeSet<String>) {
+        let mut known = self.metered.lock().unwrap_or_else(PoisonError::into_inner);
+        if **known != interfaces {
+            *known = Arc::new(interfaces);
+            self.asked.notify_one();
+        }
+    }
+
+    /// The interfaces that cost money beside those of the settings.
+    pub(crate) fn metered(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.metered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has a client of this user decided for apart from those of others.
+    ///
+    /// # Errors
+    /// Why it is not let in, in words.
+    pub(crate) fn enter(&self, client: u64, user: u32) -> Result<(), String> {
+        self.deciders().enter(client, user)
+    }
+
+    /// Whether a client is decided for apart: then it has no say in what is decided for others.
+    pub(crate) fn is_apart(&self, client: u64) -> bool {
+        self.deciders().user_of(client).is_some()
+    }
+
     /// Forgets a client.
     pub(crate) fn gone(&self, client: u64) {
-        self.decider().load.gone(client);
+        self.deciders().leave(client);
         self.external.gone(client);
     }
 
     /// Nothing in a decision leaves it half done; a policy that panicked is asked again.
-    fn decider(&self) -> MutexGuard<'_, Decider> {
-        self.decider.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deciders(&self) -> MutexGuard<'_, Deciders> {
+        self.deciders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The decisions for all clients, as lines.
 pub(crate) struct Decisions {
     shared: Arc<Shared>,
-    receiver: broadcast::Receiver<Arc<str>>,
+    receiver: broadcast::Receiver<Line>,
+    /// Those for this user alone.
+    user: Option<u32>,
 }
 
 impl Decisions {
@@ -186,7 +236,8 @@ impl Decisions {
     pub(crate) async fn next(&mut self) -> Result<Arc<str>, u64> {
         loop {
             match self.receiver.recv().await {
-                Ok(line) => return Ok(line),
+                Ok(line) if self.user.is_none() || self.user == line.user => return Ok(line.text),
+                Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(count)) => return Err(count),
                 // The sender lives in what this holds.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use whimbrel_access::Intents;
 use whimbrel_lab::{Runtime, require};
+use whimbrel_multiaccess::protocol::Ask;
 use whimbrel_multiaccess::{Client, ClientError, Pool};
 
 /// A server beyond both links that sends bytes back; `hangs_up` makes it close what it has.
@@ -270,6 +271,28 @@ fn without_a_manager_it_is_the_systems_way_and_released_connections_are_used_aga
     pooled.release();
     assert!(!runtime.block_on(pool.request(FAR, 7000, intents(""))).unwrap().is_new());
     assert_eq!(echo.accepted.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn the_hosts_manager_is_asked_where_the_user_has_none() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20)]);
+    let host = Running::start(&world.client, "[policy]\nname = \"eaf\"");
+    let user = Running::start(&world.client, "");
+    let absent = host.folder.path().join("none");
+    let policy = |first: &std::path::Path, other: &std::path::Path| {
+        let client = Client::at_either(first, other);
+        host.runtime.block_on(async move { client.ask(Ask::default()).await }).map(|verdict| verdict.policy)
+    };
+    assert_eq!(policy(&absent, &host.socket()).unwrap(), "eaf");
+    assert_eq!(policy(&user.socket(), &host.socket()).unwrap(), "whimbrel");
+    match policy(&absent, &absent.with_extension("either")) {
+        // It is told where the user's own was looked for.
+        Err(ClientError::Absent { socket, .. }) => assert_eq!(socket, absent),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! `whimbrel access`: which of this host's networks a program's traffic takes.
 
 mod ask;
+mod listen;
 mod serve;
+mod steer;
 mod watch;
 
 use anyhow::Result;
@@ -26,6 +28,7 @@ enum Action {
     Serve(serve::Serve),
     Ask(ask::Ask),
     Watch(watch::Watch),
+    Steer(steer::Steer),
 }
 
 pub(crate) async fn run(globals: &Globals, args: Access) -> Result<()> {
@@ -33,5 +36,6 @@ pub(crate) async fn run(globals: &Globals, args: Access) -> Result<()> {
         Action::Serve(args) => serve::run(globals, args).await,
         Action::Ask(args) => ask::run(args).await,
         Action::Watch(args) => watch::run(globals, args).await,
+        Action::Steer(args) => steer::run(globals, args).await,
     }
 }

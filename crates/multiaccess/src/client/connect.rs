@@ -128,7 +128,9 @@ impl Client {
     /// [`ClientError::Refused`] if the question makes no sense.
     pub async fn connect(&self, host: &str, port: u16, intents: Intents) -> Result<Connected, ClientError> {
         let candidates = self.resolve(host, port, intents).await?;
-        self.connect_by(candidates, &target(host, port)).await
+        let connected = self.connect_by(candidates, &target(host, port)).await?;
+        self.have_steered(&connected, &intents);
+        Ok(connected)
     }
 
     /// Looks a host up, by each interface for itself. Returns the ways to connect, best first, for a

@@ -16,7 +16,7 @@ const MAX_ANSWER: usize = 1 << 20;
 ///
 /// # Errors
 /// [`ClientError::Absent`] or [`ClientError::Stranger`].
-pub(super) async fn open(socket: &Path) -> Result<UnixStream, ClientError> {
+pub(crate) async fn open(socket: &Path) -> Result<UnixStream, ClientError> {
     let absent = |source| ClientError::Absent { socket: socket.to_owned(), source };
     let connected = tokio::time::timeout(CONNECT, UnixStream::connect(socket)).await;
     let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(absent)?;
@@ -28,29 +28,36 @@ pub(super) async fn open(socket: &Path) -> Result<UnixStream, ClientError> {
 }
 
 /// The lines of a manager.
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
+    /// The longest line, its end included.
+    most: usize,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     pub(super) fn of(reader: R) -> Self {
-        Self { reader: BufReader::new(reader), line: Vec::new() }
+        Self::up_to(MAX_ANSWER, reader)
+    }
+
+    /// Those of somebody whose lines have at most so many bytes.
+    pub(crate) fn up_to(most: usize, reader: R) -> Self {
+        Self { reader: BufReader::new(reader), line: Vec::new(), most }
     }
 
     /// The next line with its end. Cancel-safe: what was read of one stays.
     ///
     /// # Errors
     /// What the system says; that the manager has ended; that it says more on a line than it may.
-    pub(super) async fn next(&mut self) -> io::Result<&[u8]> {
+    pub(crate) async fn next(&mut self) -> io::Result<&[u8]> {
         if self.line.ends_with(b"\n") {
             self.line.clear();
         }
-        let room = MAX_ANSWER.saturating_sub(self.line.len());
+        let room = self.most.saturating_sub(self.line.len());
         (&mut self.reader).take(room as u64).read_until(b'\n', &mut self.line).await?;
         match self.line.ends_with(b"\n") {
             true => Ok(&self.line),
-            false if self.line.len() >= MAX_ANSWER => {
+            false if self.line.len() >= self.most => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, "it says more on a line than it may"))
             }
             false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended")),

@@ -1,15 +1,14 @@
 //! One connection to a manager: lines out, and each answer to whoever waits for it.
 
-use super::ClientError;
-use super::lines::{Lines, open};
+use super::lines::Lines;
 use crate::protocol::{Answer, Request};
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -28,22 +27,19 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects to the manager with this socket.
-    ///
-    /// # Errors
-    /// [`ClientError::Absent`] or [`ClientError::Stranger`].
-    pub(super) async fn open(socket: &Path) -> Result<Self, ClientError> {
-        let (reader, writer) = open(socket).await?.into_split();
+    /// The one over this connection to a manager. Must run inside a tokio runtime.
+    pub(super) fn over(stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
         let waiting = Waiting::default();
         let lives = Arc::new(AtomicBool::new(true));
         let reading = read(reader, Arc::clone(&waiting), Arc::clone(&lives));
-        Ok(Self {
+        Self {
             writer: tokio::sync::Mutex::new(writer),
             next: AtomicU64::new(1),
             waiting,
             lives,
             reader: tokio::spawn(FutureExt::boxed(reading)).abort_handle(),
-        })
+        }
     }
 
     pub(super) fn lives(&self) -> bool {

@@ -68,6 +68,7 @@ impl Pool {
             Err(candidates) => candidates,
         };
         let connected = self.client.connect_by(candidates, &to).await?;
+        self.client.have_steered(&connected, &intents);
         Ok(self.opened(key, connected, scheduled.keep()))
     }
 

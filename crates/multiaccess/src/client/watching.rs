@@ -1,6 +1,6 @@
 //! Being told of paths and decisions.
 
-use super::lines::{Lines, open};
+use super::lines::Lines;
 use super::{Client, ClientError};
 use crate::protocol::{Request, Watching};
 use std::io;
@@ -18,7 +18,7 @@ impl Client {
     /// # Errors
     /// As [`Client::ask`].
     pub async fn watch(&self, decisions: bool) -> Result<Watcher, ClientError> {
-        let mut stream = open(&self.inner.socket).await?;
+        let mut stream = self.open().await?;
         let request = Request { watch: Some(Watching { decisions }), ..Request::default() };
         let line = serde_json::to_vec(&request).map_err(io::Error::from);
         let mut line = line.map_err(ClientError::Lost)?;

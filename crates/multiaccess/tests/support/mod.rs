@@ -1,6 +1,8 @@
 //! A manager in a host of the lab, and clients that speak its lines by hand.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+pub mod multipath;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,6 +34,17 @@ impl Running {
         let mut running = Self { manager: None, runtime, folder };
         running.again(settings);
         running
+    }
+
+    /// One that serves all users.
+    pub fn start_for_host(host: &Host, settings: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = host.runtime(2).unwrap();
+        let settings = Settings::from_toml(settings).unwrap();
+        let socket = folder.path().join("access");
+        let start = async { Manager::for_host(settings, UnixListener::bind(socket).unwrap()).await };
+        let manager = Some(runtime.block_on(start).unwrap());
+        Self { manager, runtime, folder }
     }
 
     /// Another manager in its place.

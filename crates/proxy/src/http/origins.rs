@@ -156,7 +156,7 @@ impl Origins {
                 Some(line) => line,
                 None => self.reach(to, intents).await?,
             },
-            false => self.by_routes(to, decided.routes).await?,
+            false => self.by_routes(to, intents, decided.routes).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: decided.unit, turn: None })
     }
@@ -171,7 +171,7 @@ impl Origins {
     ) -> Result<Lease, UpstreamError> {
         let line = match ways.is_empty() {
             true => self.reach(to, intents).await?,
-            false => self.connect(to, ways).await?,
+            false => self.connect(to, intents, ways).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: None, turn: None })
     }
@@ -190,7 +190,12 @@ impl Origins {
         }
     }
 
-    async fn by_routes(&self, to: &Destination, routes: Vec<Route>) -> Result<Line, UpstreamError> {
+    async fn by_routes(
+        &self,
+        to: &Destination,
+        intents: &Intents,
+        routes: Vec<Route>,
+    ) -> Result<Line, UpstreamError> {
         if let Some(best) = routes.first() {
             if let Some(id) = best.way.reuse
                 && let Some(line) = self.take(to, |line, _| line.id() == id).await
@@ -209,15 +214,21 @@ impl Origins {
                 candidates.extend(by);
             }
         }
-        self.connect(to, candidates).await
+        self.connect(to, intents, candidates).await
     }
 
-    async fn connect(&self, to: &Destination, candidates: Vec<Candidate>) -> Result<Line, UpstreamError> {
+    async fn connect(
+        &self,
+        to: &Destination,
+        intents: &Intents,
+        candidates: Vec<Candidate>,
+    ) -> Result<Line, UpstreamError> {
         let Some(client) = self.upstream.manager(to).filter(|_| !candidates.is_empty()) else {
             return self.reach(to, &Intents::default()).await;
         };
         let connected = client.connect_by(candidates, &to.to_string()).await;
         let connected = connected.map_err(|error| unreached(to, error))?;
+        client.have_steered(&connected, intents);
         // What is passed on is not held back until there is more of it.
         let _ = connected.stream.set_nodelay(true);
         watch(&connected.stream);

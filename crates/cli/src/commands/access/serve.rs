@@ -1,35 +1,42 @@
 //! `whimbrel access serve`: the manager.
 
-use std::fs::{File, TryLockError};
-use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use tokio::net::{UnixListener, UnixStream};
 use whimbrel_access::PolicySpec;
-use whimbrel_multiaccess::{Manager, Settings, StartError, socket_path};
+use whimbrel_multiaccess::{Manager, Settings, StartError, host_socket_path, socket_path};
 
+use super::listen::{Reach, listen};
 use crate::failure::Failure;
 use crate::manager::Ready;
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
-use crate::{files, identity, output, places};
+use crate::{files, output, places};
+
+/// The settings of the host's manager.
+const HOST_SETTINGS: &str = "/etc/whimbrel/access.toml";
 
 /// Measure this host's networks, and say which one to take to programs that ask, until stopped
 ///
-/// Programs ask on a Unix socket of this user (docs/manager.md). Settings are in a TOML file, and flags win:
-/// policies with settings of their own, interfaces with their DNS servers, and what is to be ignored.
+/// Programs ask on a Unix socket of this user, or of all users (docs/manager.md). Settings are in a TOML
+/// file, and flags win: policies with settings of their own, interfaces with their DNS servers, and more.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel access serve
   whimbrel access serve --metered usb0
-  whimbrel access serve --policy eaf --interval 50 --external 20"))]
+  whimbrel access serve --policy eaf --interval 50 --external 20
+  whimbrel access serve --host --metered usb0"))]
 pub(super) struct Serve {
-    /// File with settings [default: ~/.config/whimbrel/access.toml, if it is there]
+    /// Serve all users of this host, each apart from others; to be started by root
+    #[arg(long)]
+    host: bool,
+    /// Socket to answer on [default: where programs look for it]
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+    /// File with settings [default: access.toml of ~/.config/whimbrel, or of /etc/whimbrel]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The policy: whimbrel (the default), eaf, lowest-latency, cheapest, round-robin and others
@@ -53,8 +60,16 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     let settings = settings(&args)?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     files::raise_limit();
-    let (listener, socket) = listen().await?;
-    let started = Manager::start(settings, listener).await;
+    let (usual, reach) = match args.host {
+        true => (host_socket_path(), Reach::All),
+        false => (socket_path(), Reach::Owner),
+    };
+    let file = args.socket.clone().unwrap_or(usual);
+    let (listener, socket) = listen(&file, reach, "manager").await?;
+    let started = match args.host {
+        true => Manager::for_host(settings, listener).await,
+        false => Manager::start(settings, listener).await,
+    };
     let mut manager = started.map_err(|error| match error {
         StartError::Settings(error) => Failure::usage(error.to_string()),
         error => error.into(),
@@ -83,6 +98,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
 fn settings(args: &Serve) -> Result<Settings> {
     let file = match &args.settings {
         Some(file) => Some(file.clone()),
+        None if args.host => Some(PathBuf::from(HOST_SETTINGS)).filter(|file| file.exists()),
         None => Some(places::config()?.join("access.toml")).filter(|file| file.exists()),
     };
     let mut settings = match &file {
@@ -104,58 +120,4 @@ fn settings(args: &Serve) -> Result<Settings> {
     settings.external = args.external.or(settings.external);
     settings.check().map_err(|error| Failure::usage(error.to_string()))?;
     Ok(settings)
-}
-
-/// A socket file, and which one it was: somebody may have put another in that place. It goes when this is
-/// dropped; the lock after it.
-struct Socket {
-    file: PathBuf,
-    inode: u64,
-    /// While this is open no other manager takes the place of the socket, also before it answers.
-    _lock: File,
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if inode(&self.file).is_ok_and(|inode| inode == self.inode) {
-            // What is left over is taken by the next manager.
-            let _ = std::fs::remove_file(&self.file);
-        }
-    }
-}
-
-fn inode(file: &Path) -> std::io::Result<u64> {
-    std::fs::symlink_metadata(file).map(|metadata| metadata.ino())
-}
-
-/// Listens in this user's own directory, in the place of a manager that is dead.
-async fn listen() -> Result<(UnixListener, Socket)> {
-    let file = socket_path();
-    let directory = places::runtime();
-    identity::private_directory(&directory)?;
-    crate::status::check(&directory)?;
-    let shown = file.display();
-    let taken = || Failure::usage(format!("a manager answers on {shown} already; stop that one first"));
-    let lock = directory.join("access.lock");
-    let mut options = File::options();
-    let opened = options.create(true).truncate(false).write(true).mode(0o600).open(&lock);
-    let lock = opened.with_context(|| format!("cannot open {}", lock.display()))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(taken()),
-        Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("cannot lock {shown}")),
-    }
-    match UnixStream::connect(&file).await {
-        Ok(_) => return Err(taken()),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            // The socket of a manager that has ended.
-            let _ = std::fs::remove_file(&file);
-        }
-        // There is none, or what is wrong is said below.
-        Err(_) => {}
-    }
-    let failed = || format!("cannot listen on {}", file.display());
-    let listener = UnixListener::bind(&file).with_context(failed)?;
-    let inode = inode(&file).with_context(failed)?;
-    Ok((listener, Socket { inode, _lock: lock, file: file.clone() }))
 }
