@@ -8,6 +8,7 @@ mod moves;
 mod pairs;
 mod proximate;
 mod roaming;
+mod rounds;
 mod stage;
 mod systems;
 mod talk;

@@ -53,7 +53,24 @@ pub(crate) async fn relay(at: IpAddr) -> Result<(RelayPlace, Server)> {
     Ok((RelayPlace { url, certificate }, server))
 }
 
-/// Has `handler` serve each stream of each connection.
+/// Has `handler` serve each stream of each connection, from its early data on. An endpoint knows of a connection
+/// whose handshake nobody waits for only that it is there: it stays at the relay.
+pub(crate) async fn accept_early(endpoint: Endpoint, handler: Handler) {
+    while let Some(incoming) = endpoint.accept().await {
+        tokio::spawn(serve_early(incoming, handler.clone()));
+    }
+}
+
+async fn serve_early(incoming: Incoming, handler: Handler) -> Result<()> {
+    let connection = incoming.accept()?.into_0rtt();
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        tokio::spawn(handler(Channel::new(tokio::io::join(receive, send)).of(connection.clone())));
+    }
+    Ok(())
+}
+
+/// Has `handler` serve each stream of each connection, once its handshake is complete. From then on the endpoint
+/// tells the client its addresses, and holes are punched.
 pub(crate) async fn accept(endpoint: Endpoint, handler: Handler) {
     while let Some(incoming) = endpoint.accept().await {
         tokio::spawn(serve(incoming, handler.clone()));
@@ -61,7 +78,7 @@ pub(crate) async fn accept(endpoint: Endpoint, handler: Handler) {
 }
 
 async fn serve(incoming: Incoming, handler: Handler) -> Result<()> {
-    let connection = incoming.accept()?.into_0rtt();
+    let connection = incoming.accept()?.await?;
     while let Ok((send, receive)) = connection.accept_bi().await {
         tokio::spawn(handler(Channel::new(tokio::io::join(receive, send)).of(connection.clone())));
     }

@@ -7,18 +7,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::json;
-use whimbrel_lab::NatKind;
 
 use super::stage::Stage;
-use super::{millis, systems, talk};
-use crate::benches::{Plan, rotated};
+use super::{millis, rounds, talk};
+use crate::benches::Plan;
 use crate::lab::Homes;
 use crate::output::Output;
-use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
+use crate::report::{Bound, Judged, Metric, Plot, Spec, Target};
 
-/// From end to end through the relay, in milliseconds.
-const RTTS: [u64; 2] = [100, 300];
 /// By then a connection is direct, if it ever is.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Before the move: nothing of what came before is under way, and there are tickets.
@@ -59,34 +55,11 @@ const SPEC: Spec = Spec {
 };
 
 pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
-    let rtts = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
-    let mut trials = Vec::new();
-    for &rtt in rtts {
-        // A relay's host for each system.
-        let homes = Homes::apart(2, Duration::from_millis(rtt))?;
-        homes.set_kind(NatKind::PortRestricted)?;
-        let stages = systems::all(&homes)?;
-        let order: Vec<usize> = (0..stages.len()).collect();
-        for round in 0..plan.rounds(10) {
-            for index in rotated(&order, round) {
-                let (system, stage) = &stages[index];
-                let measured = one(&homes, stage.as_ref());
-                let (recovery, was_direct) = measured.with_context(|| system.name())?;
-                let trial = Trial::new(system.name(), round)
-                    .in_case(format!("{rtt} ms"))
-                    .with("recovery", recovery)
-                    .with("excess", recovery - 2.0 * rtt as f64)
-                    .with("direct", f64::from(u8::from(was_direct)));
-                output.trial(&SPEC, &trial);
-                trials.push(trial);
-            }
-        }
-    }
-    let settings = json!({
-        "carrier": "auto", "gateways": "port-restricted", "rtt_ms": rtts,
-        "never_counts_as_ms": LIMIT.as_millis() as u64,
-    });
-    output.finish(&SPEC, settings, &trials)
+    rounds::run(plan, output, &SPEC, LIMIT, |round, trial| {
+        let (recovery, was_direct) = one(round.homes, round.stage)?;
+        let trial = trial.with("recovery", recovery).with("excess", recovery - 2.0 * round.rtt);
+        Ok(trial.with("direct", f64::from(u8::from(was_direct))))
+    })
 }
 
 /// How long the move interrupted the connection, in milliseconds, and whether that was direct before.

@@ -5,18 +5,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use serde_json::json;
-use whimbrel_lab::NatKind;
+use anyhow::Result;
 
-use super::{millis, systems};
-use crate::benches::{Plan, rotated};
-use crate::lab::Homes;
+use super::{millis, rounds};
+use crate::benches::Plan;
 use crate::output::Output;
-use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
+use crate::report::{Bound, Judged, Metric, Plot, Spec, Target};
 
-/// From end to end through the relay, in milliseconds.
-const RTTS: [u64; 2] = [100, 300];
 /// What is not direct by then counts as this.
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -53,32 +48,10 @@ const SPEC: Spec = Spec {
 };
 
 pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
-    let rtts = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
-    let mut trials = Vec::new();
-    for &rtt in rtts {
-        // A relay's host for each system.
-        let homes = Homes::apart(2, Duration::from_millis(rtt))?;
-        homes.set_kind(NatKind::PortRestricted)?;
-        let stages = systems::all(&homes)?;
-        let order: Vec<usize> = (0..stages.len()).collect();
-        for round in 0..plan.rounds(10) {
-            for index in rotated(&order, round) {
-                let (system, stage) = &stages[index];
-                let connected = stage.connect(&homes).with_context(|| system.name())?;
-                let direct = millis(connected.direct_after(LIMIT).unwrap_or(LIMIT));
-                let trial = Trial::new(system.name(), round)
-                    .in_case(format!("{rtt} ms"))
-                    .with("direct", direct)
-                    .with("excess", direct - 2.0 * rtt as f64)
-                    .with("connected", millis(connected.connected_after()));
-                output.trial(&SPEC, &trial);
-                trials.push(trial);
-            }
-        }
-    }
-    let settings = json!({
-        "carrier": "auto", "gateways": "port-restricted", "rtt_ms": rtts,
-        "never_counts_as_ms": LIMIT.as_millis() as u64,
-    });
-    output.finish(&SPEC, settings, &trials)
+    rounds::run(plan, output, &SPEC, LIMIT, |round, trial| {
+        let connected = round.stage.connect(round.homes)?;
+        let direct = millis(connected.direct_after(LIMIT).unwrap_or(LIMIT));
+        let trial = trial.with("direct", direct).with("excess", direct - 2.0 * round.rtt);
+        Ok(trial.with("connected", millis(connected.connected_after())))
+    })
 }

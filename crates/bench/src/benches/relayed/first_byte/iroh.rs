@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{CALM, FAR, NEAR};
 use crate::lab::Chain;
-use crate::system::iroh_relay::{accept, relay};
+use crate::system::iroh_relay::{accept_early, relay};
 use crate::system::{Channel, crypto, echo};
 
 /// Fields are dropped in this order.
@@ -30,7 +30,7 @@ impl World {
         let builders = [place.builder(), place.builder().alpns(vec![crypto::ALPN.to_vec()])];
         let [of_client, of_server] = builders;
         let serving = chain.server.wait("serve", online(of_server))??;
-        chain.server.runtime.spawn(accept(serving.clone(), echo()));
+        chain.server.runtime.spawn(accept_early(serving.clone(), echo()));
         let client = chain.client.wait("bind", online(of_client))??;
         let server = EndpointAddr::new(serving.id()).with_relay_url(place.url.clone());
         let world = Self { client, server, _serving: serving, _relay: relay, chain };
