@@ -50,6 +50,7 @@ pub mod splice;
 pub mod udp;
 pub mod wire;
 
+mod fair;
 mod limits;
 mod rates;
 mod token;
