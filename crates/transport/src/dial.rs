@@ -160,7 +160,11 @@ impl Dialled {
             Carrier::Tcp(socket, tls, kind) => {
                 PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, *tls, Vec::new()))
             }
-            Carrier::Quic(channel) => PathIo::quic(id, local, remote, QuicCarrier::new(id, *channel)),
+            Carrier::Quic(channel) => {
+                let has_own_socket = channel.socket.is_some();
+                let path = PathIo::quic(id, local, remote, QuicCarrier::new(id, *channel));
+                path.following_routes(!has_own_socket)
+            }
         }
     }
 }
