@@ -58,10 +58,11 @@ pub(super) async fn follow_addresses(core: Arc<EndpointCore>) {
                 if differs(&before, &set) {
                     addresses_changed(&core, &before, &set);
                 }
-                some_lost |= set.routes_lost != before.routes_lost;
-                if (set.routes, set.routes_lost) != (before.routes, before.routes_lost) {
-                    ways.routes_changed(Instant::now());
+                let is_lost = set.routes_lost != before.routes_lost;
+                if is_lost || set.routes != before.routes {
+                    ways.routes_changed(is_lost && !some_lost, Instant::now());
                 }
+                some_lost |= is_lost;
                 before = set;
             }
             () = until(ways.at) => {
@@ -110,8 +111,12 @@ impl WaysDue {
         Self { at: None, not_before: now }
     }
 
-    /// One is gone, or is just being renewed, or there is a new one.
-    fn routes_changed(&mut self, now: Instant) {
+    /// One is gone, or is just being renewed, or there is a new one. The first one that is gone has its time, whatever
+    /// came before it.
+    fn routes_changed(&mut self, is_first_lost: bool, now: Instant) {
+        if is_first_lost {
+            self.at = None;
+        }
         self.at.get_or_insert(self.not_before.max(now + RENEWAL));
     }
 
@@ -244,16 +249,19 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let mut ways = WaysDue::new(start);
         assert_eq!(ways.at, None);
-        ways.routes_changed(at(0));
-        ways.routes_changed(at(60));
+        ways.routes_changed(true, at(0));
+        ways.routes_changed(false, at(60));
         assert_eq!(ways.at, Some(start + RENEWAL), "however many follow");
         ways.asked(at(100), at(150));
         assert_eq!(ways.at, None);
-        ways.routes_changed(at(160));
+        ways.routes_changed(true, at(160));
         assert_eq!(ways.at, Some(at(150) + Duration::from_millis(50) * LEISURE));
         ways.asked(at(600), at(600));
-        ways.routes_changed(at(2000));
+        ways.routes_changed(false, at(2000));
         assert_eq!(ways.at, Some(at(2000) + RENEWAL));
+        // One that is renewed just after another one came.
+        ways.routes_changed(true, at(2090));
+        assert_eq!(ways.at, Some(at(2090) + RENEWAL));
     }
 
     #[test]
