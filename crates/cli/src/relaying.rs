@@ -13,15 +13,17 @@ use whimbrel_names::{Registry, Rule, ServiceAddress};
 use whimbrel_relay::{Directory, Keeper, Limits, Prepared, Relay, pool};
 use whimbrel_transport::{Allow, BoxFuture, Config};
 
-use crate::failure::Failure;
 use crate::network::Network;
 use crate::options::size;
 use crate::roster::NamedRelays;
 use crate::{output, routers};
 
 pub(crate) use self::group::{GroupFlags, Grouped};
+pub(crate) use self::vouched::Admitted;
+use self::vouched::Named;
 
 mod group;
+mod vouched;
 
 /// How long a relay that stops waits for its servers.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
@@ -136,8 +138,14 @@ impl ReachFlags {
     }
 
     /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
-    /// what is told next has it. Says so if nobody elsewhere can reach this host.
-    pub(crate) async fn start(&self, network: &Network, quiet: bool) -> Result<Option<Keeper>> {
+    /// what is told next has it. Relays that serve those who have names are shown that of `name`. Says so if nobody
+    /// elsewhere can reach this host.
+    pub(crate) async fn start(
+        &self,
+        network: &Network,
+        name: Option<&Name>,
+        quiet: bool,
+    ) -> Result<Option<Keeper>> {
         if self.advertise.contains(&Elsewhere::Router) {
             routers::ask(network, quiet).await;
         }
@@ -168,7 +176,8 @@ impl ReachFlags {
                 }
             }
         }
-        let keeper = Keeper::start(network.endpoint.transport().clone(), &network.key, relays);
+        let (endpoint, prover) = (network.endpoint.transport().clone(), Named::of(network, name));
+        let keeper = Keeper::start_with(endpoint, &network.key, relays, prover);
         let mut news = keeper.news();
         if tokio::time::timeout(FIRST, news.wait_for(|now| now.held > 0)).await.is_err() {
             let why = news.current().problem.unwrap_or_else(|| "no answer yet".to_owned());
@@ -229,14 +238,14 @@ impl RelayFlags {
         self.advertise.iter().map(|advertised| advertised.0).collect()
     }
 
-    /// Has an endpoint relay for those whom `allow` names, with what another relay has left, if it has.
+    /// Has an endpoint relay for those who are admitted, with what another relay has left, if it has.
     ///
     /// # Errors
     /// When that does not fit together.
     pub(crate) fn prepare(
         &self,
         network: &Network,
-        allow: Allow,
+        admitted: Admitted,
         left: whimbrel_relay::Estate,
     ) -> Result<Prepared> {
         let mut limits = Limits::default();
@@ -253,33 +262,19 @@ impl RelayFlags {
             _ => address,
         };
         let addresses = self.advertised().into_iter().map(own_port).collect();
-        Ok(Relay::prepare(endpoint, allow, limits, addresses, left)?)
-    }
-}
-
-/// Those whom the rules of a relay name, which asks no name service.
-pub(crate) fn allow(rules: &[Rule]) -> Result<Allow> {
-    let mut keys = Vec::new();
-    for rule in rules {
-        match rule {
-            Rule::Any => return Ok(Allow::Any),
-            Rule::Key(key) => keys.push(*key),
-            _ => {
-                return Err(Failure::usage(
-                    "who has names of a domain is known to its name service alone: allow ids or `any`, or run \
-                     both with `whimbrel serve`",
-                ));
-            }
+        let prepared = Relay::prepare(endpoint, admitted.allow, limits, addresses, left)?;
+        if let Some(gate) = admitted.gate {
+            prepared.set_gate(gate);
         }
+        Ok(prepared)
     }
-    Ok(Allow::only(keys))
 }
 
 /// Those whom the rules of a relay name, where `registry` says who has which name. Without rules, those who have
 /// any.
-pub(crate) fn allow_by_names(rules: Vec<Rule>, registry: Registry) -> Allow {
+pub(crate) fn admit_by_names(rules: Vec<Rule>, registry: Registry) -> Admitted {
     let rules = Arc::new(rules);
-    Allow::check(move |peer| {
+    let allow = Allow::check(move |peer| {
         let (rules, registry) = (rules.clone(), registry.clone());
         async move {
             if rules.iter().any(|rule| matches!(rule, Rule::Any) || *rule == Rule::Key(peer)) {
@@ -293,7 +288,8 @@ pub(crate) fn allow_by_names(rules: Vec<Rule>, registry: Registry) -> Allow {
                 !record.revoked && (rules.is_empty() || rules.iter().any(is_of))
             })
         }
-    })
+    });
+    Admitted { allow, gate: None }
 }
 
 #[cfg(test)]

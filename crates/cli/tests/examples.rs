@@ -605,6 +605,7 @@ fn rest(play: &mut Play) {
     play.stop_all_but(&[]);
     play.start("vps", "whimbrel relay serve --allow ID", "whimbrel:");
     play.elsewhere("whimbrel relay serve --allow ID --take-over", "tests/lab_relay_take_over.rs");
+    play.elsewhere("whimbrel relay serve --names SERVICE --allow @example.org", "tests/relay_domains.rs");
     let with_metrics = "whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090";
     play.start("vps", with_metrics, "relaying on port 8443");
     play.also("vps", "curl -sS http://127.0.0.1:9090/metrics", "whimbrel_relay_reservations 0");

@@ -79,11 +79,11 @@ impl Host {
         self.add_way(interface, &format!("{destination} via {gateway} dev {interface}"))
     }
 
-    /// Removes a route.
+    /// Removes a route. The default route of IPv4 is `default`, that of IPv6 `::/0`: by its destination `ip` tells
+    /// the family, which lines of a batch cannot say in another way.
     pub fn del_route(&self, interface: &str, destination: &str) -> Result<()> {
-        let added = format!("route replace {destination} ");
-        self.settings().retain(|s| !(s.interface == interface && s.command.starts_with(&added)));
-        self.ip(format!("{}route del {destination} dev {interface}\n", family(destination)))
+        self.settings().retain(|s| !(s.interface == interface && adds(&s.command, destination)));
+        self.ip(format!("route del {destination} dev {interface}\n"))
     }
 
     /// Sends everything without a better route through that interface to a gateway. The route with the lowest
@@ -217,7 +217,27 @@ fn address_command(interface: &str, address: &str) -> String {
     format!("address replace {address} dev {interface}{nodad}")
 }
 
-/// `ip` guesses the family of a removed route from its destination, which `default` does not tell.
-fn family(destination: &str) -> &'static str {
-    if destination.contains(':') { "-6 " } else { "" }
+/// Whether a command adds the route to this destination that is not for one source alone.
+fn adds(command: &str, destination: &str) -> bool {
+    let Some(route) = command.strip_prefix("route replace ") else { return false };
+    let mut words = route.split(' ');
+    let (to, gateway) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+    let to = if to == "default" && gateway.contains(':') { "::/0" } else { to };
+    to == destination && !route.contains(" table ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_added_a_route_is_known_by_its_destination_and_family() {
+        let default = |gateway: &str| format!("route replace default via {gateway} dev eth0 metric 1");
+        assert!(adds(&default("10.0.1.1"), "default") && !adds(&default("10.0.1.1"), "::/0"));
+        assert!(adds(&default("fd00:1::1"), "::/0") && !adds(&default("fd00:1::1"), "default"));
+        assert!(adds("route replace 10.0.1.0/24 via 10.0.2.1 dev eth0", "10.0.1.0/24"));
+        assert!(!adds("route replace 10.0.1.0/25 via 10.0.2.1 dev eth0", "10.0.1.0/24"));
+        assert!(!adds("route replace default via 10.0.1.1 dev eth0 table 7", "default"));
+        assert!(!adds("address add 10.0.1.2/24 dev eth0", "10.0.1.2/24"));
+    }
 }

@@ -72,6 +72,10 @@ fn a_router_forwards_both_families() {
     assert_eq!(seen_address(&mut connect(&net.inside, v4).unwrap()), "10.0.1.2");
     assert_eq!(seen_address(&mut connect(&net.inside, v6).unwrap()), "fd00:1::2");
     net.outside.del_route("eth0", "10.0.1.0/24").unwrap();
+    net.outside.del_route("eth0", "fd00:1::/64").unwrap();
+    net.outside.add_default_route("eth0", "fd00:2::1", 1).unwrap();
+    assert_eq!(seen_address(&mut connect(&net.inside, v6).unwrap()), "fd00:1::2");
+    net.outside.del_route("eth0", "::/0").unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use whimbrel_base::{DecodeError, EndpointId, Name, RecordError, UnixTime};
 
+use crate::admission::Domain;
 use crate::store::StoreError;
 
 macro_rules! codes {
@@ -70,6 +71,8 @@ codes! {
     Revoked = 32,
     /// Nobody waits in this meeting slot.
     NoMeeting = 33,
+    /// The key has no name of the domain.
+    NoName = 34,
     /// The key has too many names.
     TooManyNames = 40,
     /// The service has too many names.
@@ -232,6 +235,9 @@ pub enum NamesError {
     /// The name's record was revoked.
     #[error("the record of {0} was revoked; publish a new one")]
     Revoked(Name),
+    /// The key has no name of the domain.
+    #[error("this key has no name of {0} here that counts; publish one first")]
+    NoName(Domain),
     /// The key has too many names.
     #[error("a key has at most {0} names here; wait until unused ones lapse, or use another key")]
     TooManyNames(u64),
@@ -285,6 +291,7 @@ impl NamesError {
             Self::NotFound(_) | Self::UnknownEndpoint(_) => ErrorCode::NotFound,
             Self::Expired(_) => ErrorCode::Expired,
             Self::Revoked(_) => ErrorCode::Revoked,
+            Self::NoName(_) => ErrorCode::NoName,
             Self::TooManyNames(_) => ErrorCode::TooManyNames,
             Self::Full => ErrorCode::Full,
             Self::TooManyWatchers(_) => ErrorCode::TooManyWatchers,
@@ -321,8 +328,8 @@ mod tests {
     fn the_numbers_stay() {
         let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
         let known = [
-            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 30, 31, 32, 33, 40, 41,
-            42, 43, 44, 50, 51,
+            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 30, 31, 32, 33, 34, 40,
+            41, 42, 43, 44, 50, 51,
         ];
         assert_eq!(numbers, known);
         for code in ErrorCode::ALL {

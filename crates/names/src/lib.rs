@@ -24,6 +24,7 @@ pub mod resolver;
 pub mod service;
 pub mod store;
 pub mod trust;
+pub mod voucher;
 
 mod clock;
 
@@ -39,6 +40,7 @@ pub use service::{Service, ServiceStats};
 pub use store::redb::open_database;
 pub use store::{MemoryStore, Placed, RedbStore, Store, StoreError};
 pub use trust::{KnownPeers, KnownPeersError, Origin, Pin, PinError, Standing, TrustError, TrustNews};
+pub use voucher::{VOUCHED_FOR, Voucher, VoucherError};
 
 /// The decoders of what the other side of a meeting says, and of the file of known peers. What is here may
 /// change at any time.

@@ -30,6 +30,7 @@
 //! | 10 `Find { id }` | `Record` | not found |
 //! | 11 `Renew { delegation }` | `Accepted` | those of delegations, revoked, too many names |
 //! | 12 `Renewed { name }` | `Delegation` | not found, revoked |
+//! | 13 `Vouch { domain }` | `Voucher` | no name of the domain |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -49,6 +50,7 @@
 //! | 8 `Invited { code }` | the code of a new invitation |
 //! | 9 `Registered { seconds, lease }` | for how long the record counts from now, and its user's name is held |
 //! | 10 `Delegation { delegation }` | an encoded delegation |
+//! | 11 `Voucher { voucher }` | a signed [voucher](crate::voucher) |
 //!
 //! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
 //!
@@ -169,6 +171,11 @@ pub enum Request {
         /// The device's or service's name.
         name: Name,
     },
+    /// Vouch for this key that it has a name of the domain, whichever.
+    Vouch {
+        /// The domain.
+        domain: Domain,
+    },
 }
 
 /// What the service says.
@@ -252,6 +259,11 @@ pub enum Response {
     Delegation {
         /// An encoded [`Delegation`](whimbrel_base::Delegation).
         delegation: Vec<u8>,
+    },
+    /// What the key may show to others.
+    Voucher {
+        /// A signed [`Voucher`](crate::Voucher).
+        voucher: Vec<u8>,
     },
 }
 

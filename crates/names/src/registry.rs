@@ -47,6 +47,7 @@ mod devices;
 mod ownership;
 mod publish;
 mod renewals;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod watchers;

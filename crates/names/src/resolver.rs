@@ -26,6 +26,7 @@ use crate::proof::{DomainProof, ProofError};
 use crate::protocol::{Request, Response};
 use crate::readers::Readers;
 use crate::trust::{KnownPeers, TrustError};
+use crate::voucher::MAX_VOUCHER_BYTES;
 
 mod link;
 mod meeting;
@@ -161,6 +162,19 @@ impl NameResolver {
             Ok(_) => Err(AskError::unexpected()),
             Err(error) if error.code() == Some(ErrorCode::NotFound) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The service's word that this endpoint has a name of `domain`: the bytes of a [`Voucher`](crate::Voucher),
+    /// to be shown to others.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] with [`ErrorCode::NoName`] when it has none; [`AskError::Unsupported`] by an older
+    /// service.
+    pub async fn vouched(&self, domain: Domain) -> Result<Vec<u8>, AskError> {
+        match self.core.ask(Request::Vouch { domain }).await? {
+            Response::Voucher { voucher } if voucher.len() <= MAX_VOUCHER_BYTES => Ok(voucher),
+            _ => Err(AskError::unexpected()),
         }
     }
 

@@ -7,12 +7,12 @@
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
-use whimbrel_base::{EndpointAddr, EndpointId};
+use whimbrel_base::{EndpointAddr, EndpointId, SecretKey};
 use whimbrel_transport::{
     Allow, CloseCode, Config, Connection, Endpoint, ListenError, ListenOptions, Listener,
 };
@@ -59,6 +59,8 @@ struct Shared {
     meetings: Arc<Meetings>,
     turns: Turns,
     peers: Mutex<HashMap<EndpointId, Vec<Connection>>>,
+    /// What vouchers are signed with, if any are.
+    key: OnceLock<SecretKey>,
     /// Dropped after the registry, being last.
     _alive: mpsc::Sender<()>,
 }
@@ -89,12 +91,19 @@ impl Service {
         let (counters, peers) = (Counters::default(), Mutex::default());
         let meetings = Meetings::new(registry.limits().meetings);
         let turns = Turns::new(registry.limits());
-        let shared = Arc::new(Shared { registry, counters, meetings, turns, peers, _alive: sender });
+        let key = OnceLock::new();
+        let shared = Arc::new(Shared { registry, counters, meetings, turns, peers, key, _alive: sender });
         let mut tasks = JoinSet::new();
         tasks.spawn(FutureExt::boxed(accept(listener, shared.clone())));
         tasks.spawn(FutureExt::boxed(sweep(shared.registry.clone())));
         tasks.spawn(FutureExt::boxed(follow(shared.registry.clone())));
         Ok(Self { endpoint, shared, tasks, alive })
+    }
+
+    /// Vouches from now on for those who have names here, with the endpoint's own `key`: they show it to others,
+    /// such as relays, who know the service by that key. The first key stays.
+    pub fn vouch_with(&self, key: SecretKey) {
+        let _ = self.shared.key.set(key);
     }
 
     /// How an endpoint that serves names is best configured: many connections, each with little memory;

@@ -1,4 +1,4 @@
-//! A service from before delegations were renewed: it ends a connection over what it does not know.
+//! A service from before delegations were renewed and vouchers given: it ends a connection over what it does not know.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -20,7 +20,7 @@ async fn answer(connection: Connection) {
     let (mut decoder, mut piece) = (Decoder::<Numbered>::new(), [0; 4096]);
     loop {
         while let Some(Numbered { number: request, request: asked }) = decoder.next_message().unwrap() {
-            if matches!(asked, Request::Renew { .. } | Request::Renewed { .. }) {
+            if matches!(asked, Request::Renew { .. } | Request::Renewed { .. } | Request::Vouch { .. }) {
                 connection.abort(CloseCode::PROTOCOL, "not exactly one message");
                 return;
             }
@@ -37,7 +37,7 @@ async fn answer(connection: Connection) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_service_is_asked_once_for_a_renewal_and_serves_on() {
+async fn an_older_service_is_asked_once_for_what_it_does_not_know_and_serves_on() {
     let net = Net(121);
     let old = host(net, 200, 200).await;
     let mut listener = old.endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
@@ -58,12 +58,14 @@ async fn an_older_service_is_asked_once_for_a_renewal_and_serves_on() {
     let unsupported = AskError::Unsupported("renewal of delegations");
     assert_eq!(resolver.renewed(&word).await, Err(unsupported.clone()));
     assert_eq!(resolver.renew(&word).await, Err(unsupported));
+    let domain = "example.org".parse().unwrap();
+    assert_eq!(resolver.vouched(domain).await, Err(AskError::Unsupported("vouchers")));
     let found = resolver.lookup_record(&device).await.unwrap_err();
     assert_eq!(found.code(), Some(ErrorCode::NotFound));
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
     assert_eq!(
         connections.load(Ordering::Relaxed),
-        3,
+        4,
         "one for each request that it does not know, and the last"
     );
 }

@@ -9,22 +9,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, EndpointId, RelayToken, RelayedAddr, SecretKey, Ticket};
 use whimbrel_transport::{
-    AddressSet, CloseCode, ConnectError, Connection, Endpoint, Locator, RecvHalf, Timeouts, Watch, Watched,
+    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, Timeouts, Watch, Watched,
 };
 
 use self::crossing::Crossing;
+use self::messages::Messages;
+use self::proving::{Proving, outcome};
 use self::stock::Stock;
 use crate::directory::Directory;
+use crate::gate::Prover;
 use crate::service::control_name;
 use crate::spare::Key;
 use crate::token::{Salt, token_of};
 use crate::wire::{Message, Reserved};
 
 mod crossing;
+mod messages;
+mod proving;
 mod stock;
 
 /// Between attempts to get a reservation.
@@ -114,6 +118,17 @@ impl Keeper {
     /// Keeps a reservation for `endpoint` with each of the relays, as the holder of its `key`. Must run inside a
     /// tokio runtime.
     pub fn start(endpoint: Endpoint, key: &SecretKey, relays: Vec<Arc<dyn Directory>>) -> Self {
+        Self::start_with(endpoint, key, relays, None)
+    }
+
+    /// As [`start`](Self::start), with what is shown to relays that want a proof.
+    pub fn start_with(
+        endpoint: Endpoint,
+        key: &SecretKey,
+        relays: Vec<Arc<dyn Directory>>,
+        prover: Option<Arc<dyn Prover>>,
+    ) -> Self {
+        let proving = Proving(prover);
         let salt = Salt::of(key);
         let token = token_of(key.id(), &salt);
         let kept = Mutex::new(vec![None; relays.len()]);
@@ -122,8 +137,9 @@ impl Keeper {
         let places = Arc::new(Places { endpoint: endpoint.clone(), kept, keeping });
         let mut tasks = JoinSet::new();
         for (index, directory) in relays.into_iter().enumerate() {
-            let (endpoint, places) = (endpoint.clone(), places.clone());
-            tasks.spawn(FutureExt::boxed(Relation { endpoint, places, index, directory, salt, token }.run()));
+            let (endpoint, places, proving) = (endpoint.clone(), places.clone(), proving.clone());
+            let relation = Relation { endpoint, places, index, directory, salt, token, proving };
+            tasks.spawn(FutureExt::boxed(relation.run()));
         }
         Self { endpoint, news, _tasks: tasks }
     }
@@ -171,6 +187,7 @@ struct Relation {
     directory: Arc<dyn Directory>,
     salt: Salt,
     token: RelayToken,
+    proving: Proving,
 }
 
 impl Relation {
@@ -237,12 +254,7 @@ impl Relation {
         let (read, mut write) = connection.0.open_stream().await.map_err(io::Error::from)?.into_split();
         write.write_all(&Message::Reserve(self.salt).encode()).await?;
         let mut messages = Messages::of(read);
-        let answer = tokio::time::timeout(ANSWER, messages.next()).await.map_err(io::Error::from)??;
-        let reserved = match answer {
-            Message::Reserved(reserved) => reserved,
-            Message::Refused(reason) => return Err(End::Refused(reason)),
-            _ => return Err(End::Lost(io::ErrorKind::InvalidData.into())),
-        };
+        let reserved = self.proving.answer(&mut messages, &mut write).await?;
         let places = self.places_of(&reserved, addr, &connection.0);
         let Some(first) = places.first().copied() else {
             return Err(End::Unknown(io::ErrorKind::AddrNotAvailable.into()));
@@ -265,6 +277,7 @@ impl Relation {
         let mut is_told = true;
         let (addresses, mut moved) = (self.endpoint.watch_addresses(), tokio::time::Instant::now());
         let mut set = addresses.current();
+        let mut proof: Option<BoxFuture<'_, Result<Vec<u8>, End>>> = None;
         loop {
             let relay = at(&connection.0).unwrap_or(first.relay);
             stock.dial_from(relay);
@@ -273,6 +286,8 @@ impl Relation {
             tokio::select! {
                 message = messages.next() => match message? {
                     Message::Wanted(count) => stock.wanted(count),
+                    Message::Prove => proof = Some(self.proving.proof().boxed()),
+                    Message::Refused(reason) => return Err(End::Refused(reason)),
                     Message::Draining => {
                         self.places.set(self.index, None, Some(End::Draining.to_string()));
                         tokio::time::sleep(TELL).await;
@@ -283,6 +298,14 @@ impl Relation {
                     }
                     _ => return Err(End::Lost(io::ErrorKind::InvalidData.into())),
                 },
+                made = outcome(&mut proof) => {
+                    proof = None;
+                    match made {
+                        Ok(made) => write.write_all(&Message::Proof(made).encode()).await?,
+                        // It asks again.
+                        Err(error) => tracing::info!(%error, "nothing to show to the relay"),
+                    }
+                }
                 never = crossing.work() => match never {},
                 left = stock.news() => {
                     for origin in left {
@@ -358,33 +381,5 @@ struct Ended(Connection);
 impl Drop for Ended {
     fn drop(&mut self) {
         self.0.abort(CloseCode::NONE, "");
-    }
-}
-
-/// What the relay says, read in a task of its own: to read a message is not cancel-safe.
-struct Messages {
-    read: mpsc::Receiver<io::Result<Message>>,
-    _task: JoinSet<()>,
-}
-
-impl Messages {
-    fn of(mut stream: RecvHalf) -> Self {
-        let (sender, read) = mpsc::channel(16);
-        let mut task = JoinSet::new();
-        task.spawn(FutureExt::boxed(async move {
-            loop {
-                let message = Message::read(&mut stream).await;
-                let is_last = message.is_err();
-                if sender.send(message).await.is_err() || is_last {
-                    return;
-                }
-            }
-        }));
-        Self { read, _task: task }
-    }
-
-    /// The next message. Cancel-safe.
-    async fn next(&mut self) -> io::Result<Message> {
-        self.read.recv().await.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))
     }
 }

@@ -22,6 +22,7 @@
 //! | [`spare`] | what is said on a spare, with its proofs |
 //! | [`wire`] | what is said on the control stream |
 //! | [`choice`] | which relays of many a server takes: a pure function |
+//! | [`gate`] | what servers prove to relays, to be given a reservation |
 //! | [`directory`] | what relays and servers see of a name service |
 //! | [`group`] | who of a group is there, and which relay comes next: pure functions |
 //! | [`probe()`] | whether there is a relay, and gives a reservation |
@@ -35,6 +36,7 @@
 pub mod choice;
 pub mod directory;
 pub mod estate;
+pub mod gate;
 pub mod group;
 pub mod hello;
 pub mod keeper;
@@ -48,6 +50,7 @@ pub mod splice;
 pub mod udp;
 pub mod wire;
 
+mod fair;
 mod limits;
 mod rates;
 mod token;
@@ -57,6 +60,7 @@ mod watchdog;
 
 pub use directory::{Directory, Listed, Roster};
 pub use estate::{BadEstate, Estate};
+pub use gate::{Gate, Prover};
 pub use keeper::{Keeper, Keeping, Kept};
 pub use limits::Limits;
 pub use member::Membership;

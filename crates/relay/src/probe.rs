@@ -25,6 +25,9 @@ pub enum ProbeError {
     /// It is something else.
     #[error("what answers there is no relay")]
     NoRelay,
+    /// It gives one to those alone who prove that they have a name of a domain, which is not tried here.
+    #[error("the relay serves those who have a name of its domain: `whimbrel expose NAME` proves that")]
+    WantsProof,
     /// It gives no reservation, and says why.
     #[error("the relay gives no reservation: {0}")]
     Refused(String),
@@ -57,6 +60,7 @@ async fn ask(connection: &Connection) -> Result<(), ProbeError> {
     match Message::read(&mut read).await.map_err(other)? {
         Message::Reserved(_) => {}
         Message::Refused(reason) => return Err(ProbeError::Refused(reason)),
+        Message::Prove => return Err(ProbeError::WantsProof),
         _ => return Err(ProbeError::NoRelay),
     }
     // If it is not heard, the end of the connection says the same.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
@@ -24,6 +24,7 @@ pub use self::leaving::Left;
 use self::leaving::{Ends, Halt, Halted, Leftovers};
 use self::spliced::Spliced;
 use crate::estate;
+use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::reservations::{Arrived, Match, Refusal, RelayStats, Reservations, Splice};
 use crate::spare::encode_start;
@@ -89,6 +90,8 @@ struct Shared {
     ferry: Arc<Ferry>,
     /// Where clients dial this relay, if it was said.
     addresses: Vec<SocketAddr>,
+    /// Which servers are to prove something, if any are.
+    gate: OnceLock<Arc<dyn Gate>>,
 }
 
 /// How a server is told something.

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 pub use self::meter::Meter;
+use self::meter::Pause;
 #[cfg(target_os = "linux")]
 use self::pipe::Pipe;
 
@@ -73,7 +74,7 @@ pub struct Direction {
     way: Way,
     has_ended: bool,
     /// Waits for its turn, where there is a limit.
-    pause: Option<Pin<Box<Sleep>>>,
+    pause: Option<Pause>,
 }
 
 impl Direction {

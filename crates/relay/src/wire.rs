@@ -10,10 +10,12 @@
 //! | 1 | server | `Reserve { salt }` | asks for a reservation, by how its token is made |
 //! | 2 | server | `Left { origin }` | what comes from there is dead: spares, and what was spliced with them |
 //! | 3 | server | `Released` | after `Draining`: it has told its clients |
+//! | 4 | server | `Proof { proof }` | after `Prove`: at most 768 bytes |
 //! | 65 | relay | `Reserved { key, spares, addresses }` | the key for spares; how many there may be; where clients dial the relay, if it says so |
 //! | 66 | relay | `Wanted { count }` | so many clients wait for spares |
 //! | 67 | relay | `Draining` | the relay is about to stop |
 //! | 68 | relay | `Refused { reason }` | there is no reservation; for people |
+//! | 69 | relay | `Prove` | the server is to show that it may have one, now or still |
 //!
 //! Messages of other types are stepped over.
 
@@ -28,6 +30,8 @@ use crate::token::Salt;
 pub const MAX_MESSAGE: usize = 1024;
 /// The most addresses of a relay.
 pub const MAX_ADDRESSES: usize = 4;
+/// The longest proof, in bytes.
+pub const MAX_PROOF: usize = 768;
 /// The longest reason, in bytes. More is cut off.
 const MAX_REASON: usize = 512;
 
@@ -40,6 +44,8 @@ pub enum Message {
     Left(u32),
     /// Server: it needs this relay no more.
     Released,
+    /// Server: that it may have the reservation, now or still.
+    Proof(Vec<u8>),
     /// Relay: the reservation.
     Reserved(Reserved),
     /// Relay: so many clients wait.
@@ -48,6 +54,8 @@ pub enum Message {
     Draining,
     /// Relay: why not.
     Refused(String),
+    /// Relay: the server is to prove that it may have the reservation, now or still.
+    Prove,
 }
 
 /// A reservation, as its server is told.
@@ -79,10 +87,12 @@ impl Message {
             Self::Reserve(salt) => (1, fields(salt)),
             Self::Left(origin) => (2, fields(origin)),
             Self::Released => (3, Vec::new()),
+            Self::Proof(proof) => (4, fields(&proof[..proof.len().min(MAX_PROOF)])),
             Self::Reserved(reserved) => (65, fields(reserved)),
             Self::Wanted(count) => (66, fields(count)),
             Self::Draining => (67, Vec::new()),
             Self::Refused(reason) => (68, fields(&reason[..reason.floor_char_boundary(MAX_REASON)])),
+            Self::Prove => (69, Vec::new()),
         };
         let mut bytes = ((fields.len() + 1) as u16).to_be_bytes().to_vec();
         bytes.push(kind);
@@ -97,6 +107,13 @@ impl Message {
             1 => Self::Reserve(read_fields(fields)?),
             2 => Self::Left(read_fields(fields)?),
             3 => Self::Released,
+            4 => {
+                let proof: Vec<u8> = read_fields(fields)?;
+                if proof.len() > MAX_PROOF {
+                    return Err(Malformed);
+                }
+                Self::Proof(proof)
+            }
             65 => {
                 let reserved: Reserved = read_fields(fields)?;
                 if reserved.addresses.len() > MAX_ADDRESSES {
@@ -107,6 +124,7 @@ impl Message {
             66 => Self::Wanted(read_fields(fields)?),
             67 => Self::Draining,
             68 => Self::Refused(read_fields(fields)?),
+            69 => Self::Prove,
             _ => return Ok(None),
         }))
     }
@@ -152,6 +170,8 @@ mod tests {
             Message::Reserve(Salt([3; 32])),
             Message::Left(70_000),
             Message::Released,
+            Message::Proof(vec![7; MAX_PROOF]),
+            Message::Prove,
             Message::Reserved(Reserved { key: [5; 32], spares: 8, addresses }),
             Message::Wanted(300),
             Message::Draining,

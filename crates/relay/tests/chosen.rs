@@ -6,6 +6,7 @@ mod lab_support;
 
 mod homes;
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,30 @@ use whimbrel_lab::{NatKind, require};
 use whimbrel_relay::{Directory, Keeper};
 use whimbrel_transport::{Connection, HandoverMode, Locator, PathPolicy, PathState, Policy, Priority};
 
+/// Whether a direct path carries, and a relayed one stands by.
+fn is_carried_directly(connection: &Connection) -> bool {
+    let paths = connection.stats().paths;
+    let direct = paths.iter().any(|path| {
+        matches!(path.remote, Locator::Direct(_))
+            && (path.state, path.priority) == (PathState::Active, Priority::Normal)
+    });
+    let stands_by = paths
+        .iter()
+        .any(|path| matches!(path.remote, Locator::Relayed(_)) && path.priority == Priority::Backup);
+    direct && stands_by
+}
+
+/// Waits until something is so of a connection.
+fn until(connection: &Connection, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < secs(30), "{:?}", connection.stats().paths);
+        std::thread::sleep(ms(20));
+    }
+}
+
 #[test]
-fn a_connection_that_prefers_a_network_is_direct_where_the_routes_lead_out_by_it() {
+fn a_connection_that_prefers_a_network_is_direct_where_the_routes_lead_out_by_it_and_as_long_as_they_do() {
     if !require!() {
         return;
     }
@@ -28,24 +51,27 @@ fn a_connection_that_prefers_a_network_is_direct_where_the_routes_lead_out_by_it
     let (server, _keeper) = homes.serve(&[&relay]);
     let client = homes.client.endpoint_with(|builder| builder.paths(Policy::PreferWifi));
     let connection = homes.client.wait(client.connect(server.endpoint.addr())).unwrap();
-    let begun = Instant::now();
-    let carries = || {
-        let paths = connection.stats().paths;
-        let direct = paths.iter().any(|path| {
-            matches!(path.remote, Locator::Direct(_))
-                && (path.state, path.priority) == (PathState::Active, Priority::Normal)
-        });
-        let stands_by = paths
-            .iter()
-            .any(|path| matches!(path.remote, Locator::Relayed(_)) && path.priority == Priority::Backup);
-        direct && stands_by
-    };
-    while !carries() {
-        assert!(begun.elapsed() < secs(30), "{:?}", connection.stats().paths);
-        std::thread::sleep(ms(20));
-    }
+    until(&connection, || is_carried_directly(&connection));
     Transfer::start(&homes.client, &connection, &server, Way::Down, 1 << 20).finish(&homes.client);
-    assert!(carries(), "it did not stay: {:?}", connection.stats().paths);
+    let paths = connection.stats().paths;
+    assert!(is_carried_directly(&connection), "it did not stay: {paths:?}");
+
+    // From now on routes lead to the server's home from another address, and the one of the path stays.
+    let left = homes.client.ip();
+    let another = [
+        "address add 10.0.101.200/24 dev eth0",
+        "route replace 10.0.2.0/24 via 10.0.101.1 dev eth0 src 10.0.101.200",
+    ];
+    for words in another {
+        let ip = || Command::new("ip").args(words.split(' ')).status();
+        assert!(homes.client.host.run(ip).unwrap().success(), "{words}");
+    }
+    until(&connection, || {
+        let paths = connection.stats().paths;
+        let mut direct = paths.iter().filter(|path| matches!(path.remote, Locator::Direct(_)));
+        direct.all(|path| path.local.ip() != left)
+    });
+    Transfer::start(&homes.client, &connection, &server, Way::Down, 1 << 20).finish(&homes.client);
 }
 
 fn is_direct(connection: &Connection) -> bool {

@@ -9,7 +9,7 @@ mod homes;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use homes::Homes;
+use homes::{Download, Homes, passed_on};
 use lab_support::net::Watch;
 use lab_support::traffic::{Echo, Transfer, Way};
 use lab_support::{ms, secs};
@@ -21,11 +21,6 @@ use whimbrel_transport::{
 };
 
 const SIZE: u64 = 12 << 20;
-
-fn passes_on(relay: &Relay) -> bool {
-    let stats = relay.stats();
-    stats.splices + stats.flows > 0
-}
 
 fn relay_of(connection: &Connection) -> Option<Locator> {
     connection.stats().paths.first().map(|path| path.remote)
@@ -64,20 +59,15 @@ fn a_relay_that_falls_silent_is_left_for_another_one() {
     if !require!() {
         return;
     }
-    let homes = Homes::new(2);
-    let relays = [homes.relay(0), homes.relay(1)];
-    let (server, _keeper) = homes.serve(&[&relays[0], &relays[1]]);
-    let (_client, connection) = homes.connect(&server);
-    let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, SIZE);
-    transfer.reach(&homes.client, 1 << 20);
-    let used = relays.iter().position(passes_on).expect("a relay is used");
+    let download = Download::begin(SIZE);
+    let (homes, used) = (&download.homes, download.used());
     let (node, link) = &homes.relays[used];
     link.set_blackhole(link.from(&node.host), true);
-    let mut watch = Watch::new(&connection);
+    let mut watch = Watch::new(&download.connection);
     let took = homes.client.wait(watch.recovery());
     assert!(took < secs(2), "it took {took:?}");
-    transfer.finish(&homes.client);
-    assert!(passes_on(&relays[1 - used]));
+    download.transfer.finish(&homes.client);
+    assert!(passed_on(&download.relays[1 - used]) > 0);
 }
 
 /// A round trip takes 584 ms from end to end, half of that to the relay, where TCP would begin with another one.

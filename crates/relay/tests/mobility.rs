@@ -10,7 +10,7 @@ mod homes;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use homes::{Homes, is_direct};
+use homes::{Download, Homes, is_direct, passed_on, used};
 use lab_support::traffic::{Server, Transfer, Way};
 use lab_support::{ms, secs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,25 +24,6 @@ const SIZE: u64 = 4 << 20;
 /// What takes seconds at most takes less than this on a busy machine.
 const SURELY: Duration = Duration::from_secs(90);
 const CROWD: usize = 200;
-
-/// How many connections and flows go through a relay.
-fn passed_on(relay: &Relay) -> u64 {
-    let stats = relay.stats();
-    stats.splices + stats.flows
-}
-
-/// The relay that is used more than the other one.
-fn used(relays: &[Relay; 2]) -> usize {
-    let begun = Instant::now();
-    loop {
-        let [first, second] = relays.each_ref().map(passed_on);
-        if first.max(second) > 0 {
-            return usize::from(second > first);
-        }
-        assert!(begun.elapsed() < SURELY, "no relay is used");
-        thread::sleep(ms(10));
-    }
-}
 
 /// Has bytes go through a connection whose other relay is gone, and waits until this one says that it carries: what
 /// came before may have been sent to the end while the other one lived.
@@ -98,20 +79,15 @@ fn sides_that_move_while_their_relay_dies_go_on_through_the_other_one() {
         return;
     }
     for server_moves in [false, true] {
-        let homes = Homes::new(2);
-        let relays = [homes.relay(0), homes.relay(1)];
-        let (server, _keeper) = homes.serve(&[&relays[0], &relays[1]]);
-        let (_client, connection) = homes.connect(&server);
-        let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, SIZE);
-        transfer.reach(&homes.client, 1 << 20);
-        let dying = used(&relays);
-        kill(&homes, dying);
+        let download = Download::begin(SIZE);
+        let (homes, dying) = (&download.homes, download.used());
+        kill(homes, dying);
         homes.client.move_on();
         if server_moves {
             homes.server.move_on();
         }
-        transfer.finish_within(&homes.client, SURELY);
-        goes_through(&relays[1 - dying], &homes, &connection, &server);
+        download.transfer.finish_within(&homes.client, SURELY);
+        goes_through(&download.relays[1 - dying], homes, &download.connection, &download.server);
     }
 }
 
@@ -120,21 +96,16 @@ fn sides_that_move_while_their_relay_sends_them_away_go_on_through_the_other_one
     if !require!() {
         return;
     }
-    let homes = Homes::new(2);
-    let relays = [homes.relay(0), homes.relay(1)];
-    let (server, _keeper) = homes.serve(&[&relays[0], &relays[1]]);
-    let (_client, connection) = homes.connect(&server);
-    let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, SIZE);
-    transfer.reach(&homes.client, 1 << 20);
-    let leaving = used(&relays);
+    let download = Download::begin(SIZE);
+    let (homes, leaving) = (&download.homes, download.used());
     thread::scope(|scope| {
-        let (node, relay) = (&homes.relays[leaving].0, &relays[leaving]);
+        let (node, relay) = (&homes.relays[leaving].0, &download.relays[leaving]);
         scope.spawn(move || node.wait(relay.drain(secs(5))));
         homes.client.move_on();
         homes.server.move_on();
     });
-    transfer.finish_within(&homes.client, SURELY);
-    goes_through(&relays[1 - leaving], &homes, &connection, &server);
+    download.transfer.finish_within(&homes.client, SURELY);
+    goes_through(&download.relays[1 - leaving], homes, &download.connection, &download.server);
 }
 
 #[test]

@@ -212,6 +212,7 @@ fn stats_of(state: &State) -> ConnectionStats {
         moves: state.moves,
         last_recovery: state.outage.last(),
         unreachable: state.outage.lasts(Instant::now()),
+        looks_for_direct: state.punching.is_looking,
         paths: paths.collect(),
     }
 }

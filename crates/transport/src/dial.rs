@@ -1,5 +1,6 @@
 //! Racing over addresses (Happy Eyeballs, RFC 8305): the first carrier that stands wins.
 
+mod nearness;
 mod proxy;
 mod quic;
 mod race;
@@ -21,6 +22,7 @@ pub(crate) use quic::{found, punched};
 pub(crate) use race::Race;
 pub(crate) use tcp::round_trip;
 
+use self::nearness::near_first;
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
 use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
 use crate::locator::{Extent, Locator};
@@ -158,7 +160,11 @@ impl Dialled {
             Carrier::Tcp(socket, tls, kind) => {
                 PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, *tls, Vec::new()))
             }
-            Carrier::Quic(channel) => PathIo::quic(id, local, remote, QuicCarrier::new(id, *channel)),
+            Carrier::Quic(channel) => {
+                let has_own_socket = channel.socket.is_some();
+                let path = PathIo::quic(id, local, remote, QuicCarrier::new(id, *channel));
+                path.following_routes(!has_own_socket)
+            }
         }
     }
 }
@@ -174,7 +180,7 @@ pub(crate) fn candidates(
     exclusive: bool,
 ) -> Vec<Candidate> {
     let mut ways = Vec::new();
-    for &remote in remote.iter().filter(|remote| is_dialable(remote.address())) {
+    for remote in near_first(remote, local).into_iter().filter(|remote| is_dialable(remote.address())) {
         let from_routes = Candidate { local: None, remote };
         let bound: Vec<Candidate> = local
             .addresses

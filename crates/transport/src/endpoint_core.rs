@@ -143,7 +143,9 @@ impl EndpointCore {
     }
 
     fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
-        self.places.stated(self.told_in(set), max)
+        // Peers elsewhere dial that first, and those nearby what is near them.
+        let open = self.observed.open();
+        self.places.stated(open.into_iter().chain(self.told_in(set)).collect(), max)
     }
 
     /// Of where others may reach this endpoint's sockets, what they are told.

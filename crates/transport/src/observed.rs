@@ -2,6 +2,7 @@
 //! NAT gateway gives each socket an address of its own.
 
 mod lifetime;
+mod openness;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,7 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
 use self::lifetime::Lifetimes;
+use self::openness::Openness;
 use crate::locator::canonical;
 use crate::stun::{self, Transaction, answer};
 
@@ -33,6 +35,10 @@ pub(crate) struct Observed {
     wake: Notify,
     /// For how long gateways keep idle mappings.
     lifetimes: Mutex<Lifetimes>,
+    /// Whether they let in what anybody sends.
+    openness: Mutex<Openness>,
+    /// A server has said something new.
+    heard: Notify,
 }
 
 /// One that answers STUN.
@@ -92,6 +98,8 @@ impl Default for Observed {
             seen: watch::Sender::new(Vec::new()),
             wake: Notify::new(),
             lifetimes: Mutex::default(),
+            openness: Mutex::default(),
+            heard: Notify::new(),
         }
     }
 }
@@ -160,6 +168,7 @@ impl Observed {
             }
         }
         self.publish();
+        self.heard.notify_one();
         self.wake.notify_one();
     }
 
@@ -214,6 +223,10 @@ impl Observed {
     /// A mapping of a gateway was idle for so long, and was kept or not.
     pub(crate) fn note_idle(&self, gateway: IpAddr, idle: Duration, is_kept: bool) {
         self.lifetimes().note(gateway, idle, is_kept);
+    }
+
+    fn openness(&self) -> MutexGuard<'_, Openness> {
+        self.openness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lifetimes(&self) -> MutexGuard<'_, Lifetimes> {

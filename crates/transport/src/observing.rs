@@ -1,6 +1,7 @@
 //! Asking where others see this endpoint's UDP sockets, and answering those who ask. What was told is kept in
 //! [`Observed`](crate::observed::Observed).
 
+mod open;
 mod probe;
 mod vantage;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use crate::endpoint_core::EndpointCore;
 use crate::punch;
 
+pub(crate) use open::try_gateways;
 pub(crate) use probe::measure;
 pub(crate) use vantage::answer_beside;
 

@@ -23,6 +23,8 @@ pub(crate) struct PathIo {
     pub(crate) local: SocketAddr,
     pub(crate) remote: Locator,
     pub(crate) since: Instant,
+    /// Its packets leave as the system's routes say, because its socket belongs to all networks.
+    pub(crate) follows_routes: bool,
     carrier: Carrier,
     /// Why it ends, where that was known before the engine gave it up.
     cause: OnceLock<DownCause>,
@@ -39,7 +41,14 @@ impl PathIo {
 
     fn new(id: PathId, local: SocketAddr, remote: Locator, carrier: Carrier) -> Self {
         let (local, remote) = (canonical(local), remote.canonical());
-        Self { id, local, remote, since: Instant::now(), carrier, cause: OnceLock::new() }
+        let (since, follows_routes) = (Instant::now(), false);
+        Self { id, local, remote, since, follows_routes, carrier, cause: OnceLock::new() }
+    }
+
+    /// The same, of which [`follows_routes`](Self::follows_routes) says that.
+    pub(crate) fn following_routes(mut self, follows_routes: bool) -> Self {
+        self.follows_routes = follows_routes;
+        self
     }
 
     /// Why it is about to end. What is told first counts.

@@ -238,6 +238,9 @@ pub struct ConnectionStats {
     pub last_recovery: Option<Duration>,
     /// For how long no path has worked, if none does.
     pub unreachable: Option<Duration>,
+    /// A direct path is being looked for at this moment, while one through a relay carries: this side sends or dials
+    /// for it.
+    pub looks_for_direct: bool,
     /// The paths.
     pub paths: Vec<PathInfo>,
 }

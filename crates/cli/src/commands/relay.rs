@@ -9,13 +9,12 @@ use whimbrel::Identity;
 use whimbrel_base::SecretKey;
 use whimbrel_names::Rule;
 use whimbrel_relay::Membership;
-use whimbrel_transport::Allow;
 
 use crate::failure::{self, Failure};
 use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
-use crate::relaying::{self, DRAIN, GroupFlags, Grouped, RelayFlags};
+use crate::relaying::{Admitted, DRAIN, GroupFlags, Grouped, RelayFlags};
 use crate::serving::Start;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
@@ -54,12 +53,13 @@ Examples:
   whimbrel relay serve --allow ID
   whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090
   whimbrel relay serve --allow ID --take-over
+  whimbrel relay serve --names SERVICE --allow @example.org
   whimbrel relay serve --allow any --group pool.ada@example.org --as fra.ada@example.org --place fra"))]
 struct Serve {
     /// Where to listen [default: what a service manager opened, or port 443 of all addresses]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
-    /// An endpoint that may be reached through it: its id, or `any`; repeatable
+    /// Who may be reached through it: an id, `any`, or @DOMAIN (--names vouches for them); repeatable
     #[arg(long, value_name = "WHO", required = true)]
     allow: Vec<Rule>,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub(crate) async fn run(globals: &Globals, args: Relay) -> Result<()> {
 }
 
 async fn serve(globals: &Globals, args: Serve) -> Result<()> {
-    let allow = relaying::allow(&args.allow)?;
+    let admitted = Admitted::by(&args.allow, globals.names.as_ref())?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     files::raise_limit();
     let file = match &globals.identity {
@@ -95,7 +95,7 @@ async fn serve(globals: &Globals, args: Serve) -> Result<()> {
     let own = args.group.own().map(ToString::to_string);
     let running = Running { command: COMMAND, id: key.id(), name: own.as_deref() };
     takeover::serve(globals, &args.take_over, running, &mut shutdown, async |inherited, shutdown| {
-        let relay = Serving { globals, args: &args, allow: &allow };
+        let relay = Serving { globals, args: &args, admitted: &admitted };
         relay.run(key.clone(), inherited, shutdown).await
     })
     .await
@@ -105,7 +105,7 @@ async fn serve(globals: &Globals, args: Serve) -> Result<()> {
 struct Serving<'a> {
     globals: &'a Globals,
     args: &'a Serve,
-    allow: &'a Allow,
+    admitted: &'a Admitted,
 }
 
 impl Serving<'_> {
@@ -115,7 +115,7 @@ impl Serving<'_> {
         mut inherited: Option<Inherited>,
         shutdown: &mut Shutdown,
     ) -> Result<Served> {
-        let Self { globals, args, allow } = *self;
+        let Self { globals, args, admitted } = *self;
         let is_told = inherited.as_ref().is_some_and(Inherited::is_own);
         let start = if inherited.is_some() { Start::GoingOn } else { Start::Anew };
         let network = self.bind(key, &mut inherited).await?;
@@ -125,7 +125,7 @@ impl Serving<'_> {
             Start::GoingOn => None,
         };
         let left = Inherited::take_relay(&mut inherited);
-        let prepared = args.flags.prepare(&network, allow.clone(), left)?;
+        let prepared = args.flags.prepare(&network, admitted.clone(), left)?;
         let stats = prepared.stats_reader();
         let listening = metrics::listen(args.metrics, start == Start::GoingOn).await?;
         let waking = match inherited {

@@ -84,6 +84,9 @@ pub(crate) struct ConnectionReport {
     /// Whether this side chooses which of its networks are used.
     #[serde(default)]
     pub(crate) chooses: bool,
+    /// Whether a direct path is being looked for just now, while one through a relay carries.
+    #[serde(default)]
+    pub(crate) looks_for_direct: bool,
     pub(crate) paths: Vec<PathReport>,
 }
 
@@ -241,6 +244,7 @@ pub(super) fn connection(
         rate_limit,
         messages: messages(&stats),
         chooses,
+        looks_for_direct: stats.looks_for_direct,
         paths: paths(&stats, addresses),
     }
 }

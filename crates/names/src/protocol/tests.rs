@@ -40,6 +40,7 @@ fn request() -> impl Strategy<Value = Numbered> {
         ".{0,50}".prop_map(|code| Request::Redeem { code }),
         bytes().prop_map(|delegation| Request::Renew { delegation }),
         name().prop_map(|name| Request::Renewed { name }),
+        name().prop_map(|name| Request::Vouch { domain: name.domain().parse().unwrap() }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,
@@ -63,6 +64,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         ".{0,50}".prop_map(|code| Response::Invited { code }),
         any::<(u32, u32)>().prop_map(|(seconds, lease)| Response::Registered { seconds, lease }),
         bytes().prop_map(|delegation| Response::Delegation { delegation }),
+        bytes().prop_map(|voucher| Response::Voucher { voucher }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),

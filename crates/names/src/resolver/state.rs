@@ -22,7 +22,7 @@ mod asked;
 mod published;
 mod wanted;
 
-use self::asked::{Answer, Asked, is_same_record};
+use self::asked::{Answer, Asked, is_same_record, newer};
 use self::published::Publications;
 pub(super) use self::wanted::Wanted;
 
@@ -280,11 +280,11 @@ impl Core {
     /// may not know is not asked again.
     pub(super) fn broken_off(&self) {
         let mut state = self.state();
-        let unknown = state.asked.extract_if(.., |_, asked| {
-            asked.sent && matches!(asked.request, Request::Renew { .. } | Request::Renewed { .. })
+        let unknown = state.asked.extract_if(.., |_, asked| asked.sent && newer(&asked.request).is_some());
+        unknown.for_each(|(_, asked)| {
+            let what = newer(&asked.request).unwrap_or("this request");
+            asked.answer(&Err(AskError::Unsupported(what)));
         });
-        let unsupported = Err(AskError::Unsupported("renewal of delegations"));
-        unknown.for_each(|(_, asked)| asked.answer(&unsupported));
     }
 
     /// Appends what is to be written, if `bytes` is empty; true if it isn't then.

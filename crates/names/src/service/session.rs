@@ -15,12 +15,13 @@ use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 use super::broken::Broken;
 use super::meetings::{self, Arrival};
 use super::{Shared, turns};
-use crate::admission::Terms;
+use crate::admission::{Domain, Terms};
 use crate::clock::now;
 use crate::error::{ErrorCode, NamesError};
 use crate::protocol::{Decoder, Numbered, Reply, Request, Response, encode};
 use crate::readers::Readers;
 use crate::registry::{Accepted, Publication, Watcher};
+use crate::voucher::{VOUCHED_FOR, Voucher};
 
 /// Requests of one stream that are under way at once. Further ones wait unread.
 pub const REQUESTS: usize = 32;
@@ -254,6 +255,7 @@ impl Shared {
                 let renewed = self.registry.renewal(&name, peer, now()).await;
                 renewed.map(|delegation| Response::Delegation { delegation: delegation.encode() })
             }
+            Request::Vouch { domain } => self.vouch(peer, domain).await,
             Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),
             // These belong to the stream, which handles them.
             Request::Watch { .. } | Request::Unwatch { .. } | Request::Meet { .. } => Ok(Response::Unwatched),
@@ -277,6 +279,20 @@ impl Shared {
         let may_be_new = || self.turns.new_name(turns::address(connection));
         let publication = Publication { record, readers, may_be_new: &may_be_new };
         self.registry.register(peer, publication, now()).await
+    }
+
+    async fn vouch(&self, peer: EndpointId, domain: Domain) -> Result<Response, NamesError> {
+        let Some(key) = self.key.get() else {
+            let message = "this name service vouches for nobody; its operator has to run a newer one";
+            return Ok(Response::refusal(ErrorCode::NoName, message.to_owned()));
+        };
+        let now = now();
+        if !self.registry.has_name_of(peer, &domain, now).await? {
+            return Err(NamesError::NoName(domain));
+        }
+        let expires = now.saturating_add(VOUCHED_FOR);
+        let voucher = Voucher { domain, id: peer, expires }.sign(key);
+        Ok(Response::Voucher { voucher })
     }
 
     async fn heartbeat(&self, peer: EndpointId, names: &[Name]) -> Response {

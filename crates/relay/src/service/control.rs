@@ -11,19 +11,24 @@ use tokio::task::JoinSet;
 use whimbrel_base::{ConnectionId, RelayToken, random_bytes};
 use whimbrel_transport::{CloseCode, Connection, Listener};
 
+use self::proved::{Due, Proved, due};
 use self::talk::Talk;
 use super::{ORDERS, Server, Shared, lock};
 use crate::estate::{self, Head, Piece};
+use crate::gate::Gate;
 use crate::reservations::Holding;
 use crate::spare::Key;
 use crate::token::{Salt, token_of};
 use crate::udp::ids::Ids;
 use crate::wire::{Message, Reserved};
 
+mod proved;
 mod talk;
 
 /// A server says what it wants within this.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
+/// A server takes the last words within this.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -105,11 +110,13 @@ pub(super) struct Session {
     /// Once it has begun.
     talk: Option<Talk>,
     held: Option<Held>,
+    /// Until when it may hold it, if it has to prove that it may.
+    proved: Option<Proved>,
 }
 
 impl Session {
     fn new(connection: Connection, shared: &Arc<Shared>) -> Self {
-        Self { connection, shared: shared.clone(), talk: None, held: None }
+        Self { connection, shared: shared.clone(), talk: None, held: None, proved: None }
     }
 
     /// Goes on with one that was halted. Bytes are what came and what is still to be said.
@@ -127,7 +134,8 @@ impl Session {
             let orders = introduce(shared, token, session);
             Held { seat: Seat { shared: shared.clone(), holding, token, session, is_left: false }, orders }
         });
-        Self { connection, shared: shared.clone(), talk, held }
+        let proved = gate(&connection, shared).map(|_| Proved::before());
+        Self { connection, shared: shared.clone(), talk, held, proved }
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -157,7 +165,8 @@ impl Session {
         if !tokio::time::timeout(FIRST_MESSAGE, self.begin()).await?? {
             return Ok(());
         }
-        let Self { connection, shared, talk: Some(talk), held: Some(Held { seat, orders }) } = self else {
+        let Self { connection, shared, talk: Some(talk), held: Some(Held { seat, orders }), proved } = self
+        else {
             return Ok(());
         };
         loop {
@@ -168,6 +177,7 @@ impl Session {
                         shared.end(dead);
                     }
                     Some(Message::Released) => return Ok(()),
+                    Some(Message::Proof(proof)) => prolong(proved, connection, shared, &proof),
                     Some(_) => return Err(std::io::ErrorKind::InvalidData.into()),
                     None => {}
                 },
@@ -177,14 +187,23 @@ impl Session {
                     // Another session of the same server took its place.
                     None => return Ok(()),
                 },
+                what = due(proved) => match what {
+                    Due::Ask => talk.say(&Message::Prove),
+                    Due::Over => {
+                        talk.say(&Message::Refused("no proof came in time that it may go on".to_owned()));
+                        let _ = tokio::time::timeout(FAREWELL, talk.finish()).await;
+                        return Err(std::io::Error::other("no proof came in time"));
+                    }
+                },
                 reason = connection.closed() => return Err(std::io::Error::other(reason.to_string())),
             }
         }
     }
 
-    /// Hears what the server wants, and gives it a reservation. False if it gets none. Cancel-safe.
+    /// Hears what the server wants, and gives it a reservation. False if it gets none. Cancel-safe; but one that is
+    /// halted before it has proved what it must has to begin anew.
     async fn begin(&mut self) -> std::io::Result<bool> {
-        let Self { connection, shared, talk, held } = self;
+        let Self { connection, shared, talk, held, proved } = self;
         if held.is_some() {
             return Ok(talk.is_some());
         }
@@ -196,7 +215,21 @@ impl Session {
             Message::Reserve(salt) => salt,
             _ => return Err(std::io::ErrorKind::InvalidData.into()),
         };
-        match reserve(connection, shared, &salt) {
+        let admitted = match gate(connection, shared) {
+            None => Ok(None),
+            Some(gate) => {
+                talk.say(&Message::Prove);
+                let Message::Proof(proof) = talk.next().await? else {
+                    return Err(std::io::ErrorKind::InvalidData.into());
+                };
+                gate.check(connection.peer_id(), &proof).map(|counts| Some(Proved::lasting(counts)))
+            }
+        };
+        let given = admitted.and_then(|proof| {
+            *proved = proof;
+            reserve(connection, shared, &salt)
+        });
+        match given {
             Ok((reserved, given)) => {
                 talk.say(&Message::Reserved(reserved));
                 *held = Some(given);
@@ -226,6 +259,21 @@ impl Session {
         });
         let head = estate::Control { connection, stream, came: came.len(), holds };
         Some(Piece { head: Head::Control(head), body: [came, unsaid].concat(), sockets: Vec::new() })
+    }
+}
+
+/// What this server has to prove something to, if it has.
+fn gate<'a>(connection: &Connection, shared: &'a Shared) -> Option<&'a Arc<dyn Gate>> {
+    shared.gate.get().filter(|gate| !gate.is_open_to(connection.peer_id()))
+}
+
+/// Lets a server go on for as long as its new proof counts.
+fn prolong(proved: &mut Option<Proved>, connection: &Connection, shared: &Shared, proof: &[u8]) {
+    let Some(gate) = gate(connection, shared) else { return };
+    match gate.check(connection.peer_id(), proof) {
+        Ok(counts) => *proved = Some(Proved::lasting(counts)),
+        // What it has shown before counts until its end.
+        Err(reason) => tracing::info!(peer = %connection.peer_id().short(), %reason, "not a proof"),
     }
 }
 

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
@@ -20,6 +20,7 @@ use super::ferry::Ferry;
 use super::leaving::{Ends, Leftovers};
 use super::{Client, Order, Relay, Shared, Spliced, Table, control_name, lock};
 use crate::estate::{self, BadEstate, Estate, Head, Piece, before};
+use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::reservations::{Holding, RelayStats};
 use crate::splice::{Direction, Underway, tune};
@@ -96,6 +97,7 @@ impl Prepared {
             traffic: Traffic::new(line),
             ferry,
             addresses,
+            gate: OnceLock::new(),
         });
         Self {
             endpoint,
@@ -108,6 +110,11 @@ impl Prepared {
             controls: Vec::new(),
             held: Vec::new(),
         }
+    }
+
+    /// Has servers prove that they may have a reservation, where the gate wants that. The first gate stays.
+    pub fn set_gate(&self, gate: Arc<dyn Gate>) {
+        let _ = self.shared.gate.set(gate);
     }
 
     /// Sees connections and datagrams before the endpoint does.

@@ -1,6 +1,7 @@
 //! A client and a server that are connected.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ impl Spliced {
         if is_new {
             tokio::time::timeout(FIRST_WORDS, underway.there.flush(spare)).await??;
         }
-        splice(client, spare, underway, &Meter::of_relay(bytes, traffic, at.token())).await
+        // One that has gone is as good as any.
+        let from = client.peer_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+        splice(client, spare, underway, &Meter::of_relay(bytes, traffic, at.token(), from)).await
     }
 }

@@ -137,7 +137,7 @@ async fn what_is_held_up_by_a_limit_comes_whole_and_counts_while_it_runs() {
     let begun = Instant::now();
     let task = tokio::spawn(async move {
         let bytes = AtomicU64::new(0);
-        let meter = Meter::of_relay(&bytes, &relays, token);
+        let meter = Meter::of_relay(&bytes, &relays, token, [127, 0, 0, 1].into());
         splice(&one, &other, &mut Underway::default(), &meter).await
     });
     let sending = tokio::spawn(async move {

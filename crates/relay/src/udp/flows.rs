@@ -11,6 +11,7 @@ use whimbrel_base::RelayToken;
 use whimbrel_base::routing::{self, ROUTED_ID, Routed};
 
 use crate::limits::Limits;
+use crate::rates::source;
 use crate::spare::Key;
 use crate::traffic::Line;
 use crate::turns::Turns;
@@ -278,7 +279,7 @@ impl<O: Clone> Flows<O> {
         };
         // Its client is there, whether or not there is room for what it says.
         flow.heard = now;
-        if !self.line.takes(token, size, now) {
+        if !self.line.takes(token, source(from.ip()), size, now) {
             return Err(self.drop(Dropped::TooMuch));
         }
         flow.came += size as u64;
@@ -358,7 +359,7 @@ impl<O: Clone> Flows<O> {
             return Err(Dropped::Unproven);
         }
         // What goes nowhere takes nothing of the share.
-        if !self.line.takes(flow.token, packet.len(), now) {
+        if !self.line.takes(flow.token, source(flow.client.ip()), packet.len(), now) {
             return Err(Dropped::TooMuch);
         }
         if !flow.is_proven {

@@ -13,9 +13,9 @@ use whimbrel_transport::{Allow, Builder, Connection, ConnectionEvent, Endpoint, 
 
 pub(crate) use whimbrel_lab::Carriers;
 
-use crate::lab_support::ms;
 use crate::lab_support::net::{Family, Node, Watch};
-use crate::lab_support::traffic::Server;
+use crate::lab_support::traffic::{Server, Transfer, Way};
+use crate::lab_support::{ms, secs};
 
 /// Two homes, each behind its gateway, and relays on the Internet between them. 18 ms between a home and a relay.
 pub(crate) struct Homes {
@@ -122,6 +122,54 @@ impl Homes {
         let connection = self.client.wait(client.connect(server.endpoint.addr())).unwrap();
         (client, connection)
     }
+}
+
+/// A download through one of two relays. Fields are dropped in this order.
+pub(crate) struct Download {
+    pub(crate) transfer: Transfer,
+    pub(crate) connection: Connection,
+    _client: Endpoint,
+    _keeper: Keeper,
+    pub(crate) server: Server,
+    pub(crate) relays: [Relay; 2],
+    pub(crate) homes: Homes,
+}
+
+impl Download {
+    /// Of so many bytes, of which a mebibyte has come.
+    pub(crate) fn begin(size: u64) -> Self {
+        let homes = Homes::new(2);
+        let relays = [homes.relay(0), homes.relay(1)];
+        let (server, keeper) = homes.serve(&[&relays[0], &relays[1]]);
+        let (client, connection) = homes.connect(&server);
+        let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, size);
+        transfer.reach(&homes.client, 1 << 20);
+        Self { transfer, connection, _client: client, _keeper: keeper, server, relays, homes }
+    }
+
+    /// The relay that is used more than the other one.
+    pub(crate) fn used(&self) -> usize {
+        used(&self.relays)
+    }
+}
+
+/// The relay that is used more than the other one.
+pub(crate) fn used(relays: &[Relay; 2]) -> usize {
+    let begun = Instant::now();
+    loop {
+        let [first, second] = relays.each_ref().map(passed_on);
+        if first.max(second) > 0 {
+            return usize::from(second > first);
+        }
+        assert!(begun.elapsed() < secs(90), "no relay is used");
+        std::thread::sleep(ms(10));
+    }
+}
+
+/// How many connections and flows go through a relay.
+pub(crate) fn passed_on(relay: &Relay) -> u64 {
+    let stats = relay.stats();
+    stats.splices + stats.flows
 }
 
 /// Waits for the first direct path; tells how long it took.

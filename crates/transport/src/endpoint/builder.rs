@@ -249,6 +249,7 @@ impl Builder {
                         tokio::spawn(FutureExt::boxed(follow_addresses(inner.clone()))),
                         tokio::spawn(FutureExt::boxed(observing::ask(inner.clone()))),
                         tokio::spawn(FutureExt::boxed(observing::measure(inner.clone()))),
+                        tokio::spawn(FutureExt::boxed(observing::try_gateways(inner.clone()))),
                     ];
                     tasks.iter().for_each(|task| inner.life.keep(task.abort_handle()));
                     return Ok(Endpoint { guard: Arc::new(Guard(inner)) });

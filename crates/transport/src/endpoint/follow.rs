@@ -43,6 +43,7 @@ pub(super) async fn follow_addresses(core: Arc<EndpointCore>) {
     let mut bound = true;
     let mut pause = FIRST_PAUSE;
     let mut ways = WaysDue::new(Instant::now());
+    let mut some_lost = false;
     loop {
         tokio::select! {
             changed = addresses.changed() => {
@@ -57,14 +58,16 @@ pub(super) async fn follow_addresses(core: Arc<EndpointCore>) {
                 if differs(&before, &set) {
                     addresses_changed(&core, &before, &set);
                 }
-                if set.routes_lost != before.routes_lost {
-                    ways.route_lost(Instant::now());
+                let is_lost = set.routes_lost != before.routes_lost;
+                if is_lost || set.routes != before.routes {
+                    ways.routes_changed(is_lost && !some_lost, Instant::now());
                 }
+                some_lost |= is_lost;
                 before = set;
             }
             () = until(ways.at) => {
                 let began = Instant::now();
-                lose_ways(&core, &before).await;
+                lose_ways(&core, &before, std::mem::take(&mut some_lost)).await;
                 ways.asked(began, Instant::now());
             }
             () = tokio::time::sleep(pause), if !bound => {
@@ -108,8 +111,12 @@ impl WaysDue {
         Self { at: None, not_before: now }
     }
 
-    /// One is gone, or is just being renewed.
-    fn route_lost(&mut self, now: Instant) {
+    /// One is gone, or is just being renewed, or there is a new one. The first one that is gone has its time, whatever
+    /// came before it.
+    fn routes_changed(&mut self, is_first_lost: bool, now: Instant) {
+        if is_first_lost {
+            self.at = None;
+        }
         self.at.get_or_insert(self.not_before.max(now + RENEWAL));
     }
 
@@ -133,11 +140,19 @@ fn differs(before: &AddressSet, set: &AddressSet) -> bool {
     (addresses, wakes, routes) != (&before.addresses, &before.wakes, &before.routes)
 }
 
-/// Gives up the paths whose last route went. Others than theirs need not hear of it.
-async fn lose_ways(core: &EndpointCore, set: &AddressSet) {
+/// Gives up the paths whose last route went, if some were lost, and those that have strayed. Others than theirs need not
+/// hear of it.
+async fn lose_ways(core: &EndpointCore, set: &AddressSet, some_lost: bool) {
     for some in core.registry.all().chunks(ASKED_TOGETHER) {
         for shared in some {
-            shared.lose_paths_without_way(|path, side| has_way(core, set, path, side));
+            let chooses = shared.policy().is_selective();
+            if !some_lost && !chooses {
+                continue;
+            }
+            shared.lose_paths_without_way(|path, side| {
+                let strays = chooses && side == Side::Client && has_strayed(path);
+                !strays && (!some_lost || has_way(core, set, path, side))
+            });
         }
         tokio::task::yield_now().await;
     }
@@ -165,6 +180,16 @@ fn has_way(core: &EndpointCore, set: &AddressSet, path: &PathIo, side: Side) -> 
     }
     let is_chosen = || source(&Candidate { local: None, remote: path.remote }) == Some(local);
     own.into_iter().any(leads) || (is_chosen() && leads(&from_anywhere))
+}
+
+/// Whether a path that a policy has chosen leaves by another network than that of its address, because its packets leave
+/// as the routes say and these have changed.
+fn has_strayed(path: &PathIo) -> bool {
+    let local = path.local.ip();
+    if !path.follows_routes || local.is_unspecified() {
+        return false;
+    }
+    source(&Candidate { local: None, remote: path.remote }).is_some_and(|from| from.to_canonical() != local)
 }
 
 /// Reacts to a new set of addresses.
@@ -224,16 +249,19 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let mut ways = WaysDue::new(start);
         assert_eq!(ways.at, None);
-        ways.route_lost(at(0));
-        ways.route_lost(at(60));
+        ways.routes_changed(true, at(0));
+        ways.routes_changed(false, at(60));
         assert_eq!(ways.at, Some(start + RENEWAL), "however many follow");
         ways.asked(at(100), at(150));
         assert_eq!(ways.at, None);
-        ways.route_lost(at(160));
+        ways.routes_changed(true, at(160));
         assert_eq!(ways.at, Some(at(150) + Duration::from_millis(50) * LEISURE));
         ways.asked(at(600), at(600));
-        ways.route_lost(at(2000));
+        ways.routes_changed(false, at(2000));
         assert_eq!(ways.at, Some(at(2000) + RENEWAL));
+        // One that is renewed just after another one came.
+        ways.routes_changed(true, at(2090));
+        assert_eq!(ways.at, Some(at(2090) + RENEWAL));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::dial::{Candidate, Dialled, candidates, found, punched};
 use crate::endpoint_core::lock;
 use crate::locator::Locator;
 use crate::punch::{self, Found};
+use crate::shared::Shared;
 
 /// The server needs so long to open its gateway after it has heard our candidates, which leave just before we
 /// dial.
@@ -138,6 +139,10 @@ async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
     let until = Instant::now() + ATTEMPT.max(relayed.rtt * ATTEMPT_RTTS);
     let exit = Exit::of(core, shared, &policy, relayed.relay);
     let may_punch = shared.lock().engine.can_punch() && exit != Exit::Nowhere;
+    // Where paths are managed, the manager dials what can be dialled.
+    let is_managed = policy.is_selective() || shared.lock().engine.handover() != HandoverMode::Single;
+    let ways = if is_managed { Vec::new() } else { direct_ways(joiner) };
+    let _looking = (may_punch || !ways.is_empty()).then(|| Looking::begin(shared));
     let (open, opened) = mpsc::channel(1);
     let punching = async {
         if may_punch {
@@ -161,9 +166,6 @@ async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
         dial(joiner, relayed, exit, opened).await
     };
     let dialling = async {
-        // Where paths are managed, the manager dials what can be dialled.
-        let is_managed = policy.is_selective() || shared.lock().engine.handover() != HandoverMode::Single;
-        let ways = if is_managed { Vec::new() } else { direct_ways(joiner) };
         let joiner = Joiner { keeps: Some(relayed.path), ..joiner.clone() };
         if ways.is_empty() || joiner.attempt(ways, false, Arc::<Openings>::default()).await.is_err() {
             std::future::pending::<()>().await;
@@ -173,6 +175,22 @@ async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
         end = dialling_punched => end,
         () = dialling => End::Up,
         end = punching => end,
+    }
+}
+
+/// Says that a direct path is being looked for, until this is dropped.
+struct Looking<'a>(&'a Shared);
+
+impl<'a> Looking<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.lock().punching.is_looking = true;
+        Self(shared)
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.lock().punching.is_looking = false;
     }
 }
 

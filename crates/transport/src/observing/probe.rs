@@ -13,8 +13,8 @@ use crate::endpoint_core::{EndpointCore, lock};
 use crate::stun::{self, Transaction};
 
 /// A request is repeated after this.
-const REPEAT: Duration = Duration::from_millis(500);
-const REPEATS: usize = 3;
+pub(super) const REPEAT: Duration = Duration::from_millis(500);
+pub(super) const REPEATS: usize = 3;
 /// Gateways keep a flow for longer that went on for a while in both directions; Linux: after two seconds.
 const SETTLING: Duration = Duration::from_secs(3);
 /// How often it is looked whether there is something to measure.
@@ -65,7 +65,7 @@ async fn is_kept(
     let asking = Flow::open(local, server).await?;
     let transaction = rand::random();
     for _ in 0..REPEATS {
-        asking.0.send(&stun::request_to(&transaction, seen.port())).await?;
+        asking.send(&stun::request_to(&transaction, seen.port())).await?;
         let answer = async {
             tokio::select! {
                 answer = left.answer(&transaction) => answer.map(|_| true),
@@ -85,17 +85,21 @@ async fn is_kept(
 }
 
 /// A flow to a STUN server.
-struct Flow(UdpSocket);
+pub(super) struct Flow(UdpSocket);
 
 impl Flow {
-    async fn open(local: IpAddr, server: SocketAddr) -> io::Result<Self> {
+    pub(super) async fn open(local: IpAddr, server: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(SocketAddr::new(local, 0)).await?;
         socket.connect(server).await?;
         Ok(Self(socket))
     }
 
+    pub(super) async fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+        self.0.send(datagram).await
+    }
+
     /// Where the server sees this flow, if it answers.
-    async fn ask(&self) -> io::Result<Option<SocketAddr>> {
+    pub(super) async fn ask(&self) -> io::Result<Option<SocketAddr>> {
         let transaction = rand::random();
         for _ in 0..REPEATS {
             self.0.send(&stun::request(&transaction)).await?;
@@ -107,7 +111,7 @@ impl Flow {
     }
 
     /// Waits for the answer to that request. Cancel-safe.
-    async fn answer(&self, transaction: &Transaction) -> io::Result<SocketAddr> {
+    pub(super) async fn answer(&self, transaction: &Transaction) -> io::Result<SocketAddr> {
         let mut datagram = [0; 512];
         loop {
             let size = self.0.recv(&mut datagram).await?;

@@ -16,6 +16,8 @@ pub(crate) struct Punching {
     answers_left: u32,
     /// A task sees to it that the peer's candidates are sent to.
     is_attended: bool,
+    /// A direct path is being looked for.
+    pub(crate) is_looking: bool,
 }
 
 impl Punching {

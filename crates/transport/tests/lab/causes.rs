@@ -1,7 +1,5 @@
 //! What the kernel tells of a link or a route ends a path at once, and the application is told why.
 
-use std::process::Command;
-
 use crate::lab_support::ms;
 use crate::lab_support::net::{Family, Node, Routed, Watch};
 use crate::lab_support::traffic::{Echo, Server};
@@ -68,12 +66,8 @@ fn an_address_that_is_taken_away_is_told_as_the_cause() {
 #[test]
 fn a_route_that_is_taken_away_ends_its_path_at_once_and_is_told_as_the_cause() {
     if require!() {
-        for (family, version) in [(Family::V4, "-4"), (Family::V6, "-6")] {
-            let gone = |net: &Routed| {
-                let mut ip = Command::new("ip");
-                ip.args([version, "route", "del", "default", "dev", "wifi0"]);
-                assert!(net.client.host.run(move || ip.status()).unwrap().success());
-            };
+        for (family, all) in [(Family::V4, "default"), (Family::V6, "::/0")] {
+            let gone = |net: &Routed| net.client.host.del_route("wifi0", all).unwrap();
             assert_eq!(cause(family, gone), DownCause::RouteGone, "{family:?}");
         }
     }

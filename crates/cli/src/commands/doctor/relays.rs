@@ -110,6 +110,9 @@ fn remedy(error: &ProbeError, kind: CarrierKind) -> String {
             "check --relay: it is what `whimbrel relay serve` or `whimbrel serve` prints, or a relay's name"
                 .to_owned()
         }
+        ProbeError::WantsProof => {
+            "nothing, if the name that is exposed is of a domain that the relay serves".to_owned()
+        }
         ProbeError::Refused(_) => "use another relay, or have its operator raise --reservations".to_owned(),
         ProbeError::Connect(ConnectError::Refused { code: CloseCode::NOT_ALLOWED, .. }) => {
             "have its operator allow this key, which `whimbrel id` prints; or check that it is a relay"

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
-use crate::relaying::{DRAIN, RelayFlags, allow_by_names};
+use crate::relaying::{DRAIN, RelayFlags, admit_by_names};
 use crate::serving::Start;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
@@ -203,8 +203,8 @@ async fn serve(
     };
     let prepared = match relaying {
         Some(Relaying { allow, flags }) => {
-            let allow = allow_by_names(allow.clone(), registry.clone());
-            Some(flags.prepare(&network, allow, Inherited::take_relay(&mut inherited))?)
+            let admitted = admit_by_names(allow.clone(), registry.clone());
+            Some(flags.prepare(&network, admitted, Inherited::take_relay(&mut inherited))?)
         }
         None => None,
     };
@@ -214,6 +214,7 @@ async fn serve(
         None => None,
     };
     let service = Service::start_with(network.endpoint.transport().clone(), registry.clone()).await?;
+    service.vouch_with(key.clone());
     let (names, relayed) = (service.stats_reader(), prepared.as_ref().map(Prepared::stats_reader));
     let relay = match prepared {
         Some(prepared) => {

@@ -67,8 +67,12 @@ fn describe_connection(connection: &ConnectionReport) -> String {
     if let Some(limit) = connection.rate_limit {
         text += &format!("; limited to {:.2} Mbit/s", limit as f64 * 8.0 / 1e6);
     }
-    if stays_relayed(connection) {
-        text += "; stays relayed unless the system's routes lead out by the chosen network";
+    if is_relayed(connection) {
+        if connection.looks_for_direct {
+            text += "; a direct path is being looked for";
+        } else if !connection.accepted && connection.chooses {
+            text += "; stays relayed unless the system's routes lead out by the chosen network";
+        }
     }
     if let Some(messages) = &connection.messages {
         text.push_str(&describe_messages(messages));
@@ -79,11 +83,10 @@ fn describe_connection(connection: &ConnectionReport) -> String {
     text
 }
 
-/// Whether a choice among networks may keep a connection from a direct path.
-fn stays_relayed(connection: &ConnectionReport) -> bool {
+/// Whether all that carries goes through relays.
+fn is_relayed(connection: &ConnectionReport) -> bool {
     let mut active = connection.paths.iter().filter(|path| path.state == "active").peekable();
-    let dials = !connection.accepted && connection.chooses;
-    dials && active.peek().is_some() && active.all(|path| path.relayed)
+    active.peek().is_some() && active.all(|path| path.relayed)
 }
 
 fn describe_path(path: &PathReport) -> String {
@@ -254,8 +257,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_chooses_its_networks_and_is_relayed_says_what_it_needs_to_be_direct() {
-        let says = |chooses: bool, relayed: &[bool]| {
+    fn a_relayed_connection_says_that_it_looks_for_a_direct_path_or_what_it_needs_to_be_direct() {
+        let described = |chooses: bool, looks: bool, relayed: &[bool]| {
             let path = |relayed: &bool| {
                 json!({
                     "id": 0, "local": "192.0.2.1:1", "remote": "192.0.2.2:1", "relayed": relayed,
@@ -267,12 +270,21 @@ mod tests {
                 "id": "c", "peer": "p", "name": null, "accepted": false, "bytes_sent": 0, "bytes_received": 0,
                 "bytes_resent": 0, "bytes_twice": 0, "mode": "backup", "scheduler": "min-rtt", "moves": 0,
                 "last_recovery_ms": null, "unreachable_ms": null, "chooses": chooses,
-                "paths": relayed.iter().map(path).collect::<Vec<_>>(),
+                "looks_for_direct": looks, "paths": relayed.iter().map(path).collect::<Vec<_>>(),
             });
-            describe_connection(&serde_json::from_value(connection).unwrap()).contains("stays relayed")
+            describe_connection(&serde_json::from_value(connection).unwrap())
         };
-        assert!(says(true, &[true, true]));
-        assert!(!says(false, &[true]) && !says(true, &[true, false]) && !says(true, &[]));
+        let stays = |chooses, relayed: &[bool]| described(chooses, false, relayed).contains("stays relayed");
+        assert!(stays(true, &[true, true]));
+        assert!(!stays(false, &[true]) && !stays(true, &[true, false]) && !stays(true, &[]));
+        for chooses in [true, false] {
+            let text = described(chooses, true, &[true]);
+            assert!(
+                text.contains("a direct path is being looked for") && !text.contains("stays relayed"),
+                "{text}"
+            );
+            assert!(!described(chooses, true, &[true, false]).contains("looked for"), "it has one");
+        }
     }
 
     fn flow(id: u64, reliable: bool, sent: u64) -> FlowReport {

@@ -36,6 +36,15 @@ impl Asked {
     }
 }
 
+/// What older services do not know, if the request is of that kind.
+pub(super) fn newer(request: &Request) -> Option<&'static str> {
+    match request {
+        Request::Renew { .. } | Request::Renewed { .. } => Some("renewal of delegations"),
+        Request::Vouch { .. } => Some("vouchers"),
+        _ => None,
+    }
+}
+
 /// Whether two requests publish the same record.
 pub(super) fn is_same_record(one: &Request, other: &Request) -> bool {
     match (one, other) {
