@@ -48,7 +48,7 @@ fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right(
     if !require!() {
         return;
     }
-    let (key, servers) = (Key::made_for(&["example"]), Authority::new());
+    let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
     let interception = key.intercepts(&[SHOP], &servers.file);
     let world = World::made(
         &[(10, 10), (10, 10)],

@@ -29,8 +29,12 @@ pub(super) struct InterceptFlags {
 impl InterceptFlags {
     /// What they ask for; `None` without them.
     pub(super) fn read(&self) -> Result<Option<Interception>> {
-        let Some(folder) = self.intercept_ca.as_deref().filter(|_| !self.intercept.is_empty()) else {
-            return Ok(None);
+        // One of them may stand in the configuration file, where nothing requires the other.
+        let folder = match (&self.intercept_ca, self.intercept.is_empty()) {
+            (Some(folder), false) => folder,
+            (None, true) => return Ok(None),
+            (None, false) => return Err(Failure::usage("--intercept wants a key too: --intercept-ca DIR")),
+            (Some(_), true) => return Err(Failure::usage("--intercept-ca is for hosts: --intercept HOST")),
         };
         let authority = InterceptAuthority::read(folder).map_err(told)?;
         let read = Interception::new(self.intercept.clone(), authority, self.upstream_ca.as_deref());
