@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum InterceptError {
     /// A file cannot be read or written, or there is something else in it.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {why}", .path.display())]
     File {
         /// Which file.
         path: PathBuf,
@@ -18,7 +18,7 @@ pub enum InterceptError {
     #[error(
         "{} can be used by others (mode {mode:03o}): make a new one with `whimbrel proxy intercept-ca`, and \
          remove this one from the browser",
-        path.display()
+        .path.display()
     )]
     Exposed {
         /// The file of the key.
@@ -27,13 +27,13 @@ pub enum InterceptError {
         mode: u32,
     },
     /// There is a key already, which browsers may trust.
-    #[error("{} is there already: remove it from the browser, and then both files", path.display())]
+    #[error("{} is there already: remove it from the browser, and then both files", .path.display())]
     Exists {
         /// Which file.
         path: PathBuf,
     },
     /// The certificate is too old.
-    #[error("{} ended on {day}: make a new one with `whimbrel proxy intercept-ca`", path.display())]
+    #[error("{} ended on {day}: make a new one with `whimbrel proxy intercept-ca`", .path.display())]
     Expired {
         /// The file of the certificate.
         path: PathBuf,

@@ -32,7 +32,7 @@ pub(crate) fn judge(bytes: &[u8], to: &Destination) -> Hello {
     let mut acceptor = Acceptor::default();
     let mut left = bytes;
     while !left.is_empty() {
-        if acceptor.read_tls(&mut left).is_err() {
+        if !acceptor.read_tls(&mut left).is_ok_and(|count| count > 0) {
             return Hello::Other("its TLS cannot be read");
         }
         match acceptor.accept() {
