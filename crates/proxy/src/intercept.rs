@@ -5,6 +5,7 @@
 //! hosts      which hosts are intercepted: those that are named, and no others
 //! hello      whether a client's first words are for us (pure)
 //! authority  the key, its certificate, and those of hosts, signed by it
+//! pem        how both are written
 //! validity   how long a certificate is valid (pure)
 //! servers    TLS towards servers, whose certificates are verified
 //! error      what is wrong
@@ -14,6 +15,7 @@ mod authority;
 mod error;
 mod hello;
 mod hosts;
+mod pem;
 mod servers;
 mod validity;
 

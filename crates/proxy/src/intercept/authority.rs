@@ -1,6 +1,6 @@
 //! The key that hosts are intercepted with, and what it signs.
 
-use super::{HTTP, InterceptError, validity};
+use super::{HTTP, InterceptError, pem, validity};
 use crate::Destination;
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
@@ -82,8 +82,8 @@ impl InterceptAuthority {
         }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| wrong(folder, error))?;
-        write(&key, 0o600, &pair.serialize_pem())?;
-        write(&certificate, 0o644, &signed.pem())?;
+        write(&key, 0o600, &pem::write("PRIVATE KEY", pair.serialized_der()))?;
+        write(&certificate, 0o644, &pem::write("CERTIFICATE", signed.der()))?;
         let ends = validity::end(signed.der()).map(|end| day(&end)).unwrap_or_default();
         Ok(InterceptFiles { certificate, key, name: name(&pair), ends })
     }
@@ -95,7 +95,10 @@ impl InterceptAuthority {
     /// wrong with the files.
     pub fn read(folder: &Path) -> Result<Self, InterceptError> {
         let (path, key_path) = (folder.join(CERTIFICATE), folder.join(KEY));
-        let pair = KeyPair::from_pem(&read_secret(&key_path)?).map_err(|error| wrong(&key_path, error))?;
+        let secret = read_secret(&key_path)?;
+        let secret = PrivateKeyDer::from_pem_slice(secret.as_bytes());
+        let secret = secret.map_err(|error| wrong(&key_path, error))?;
+        let pair = KeyPair::try_from(&secret).map_err(|error| wrong(&key_path, error))?;
         let text = read(&open(&path)?).map_err(|error| wrong(&path, error))?;
         let certificate = CertificateDer::from_pem_slice(text.as_bytes());
         let certificate = certificate.map_err(|error| wrong(&path, error))?;
@@ -349,10 +352,11 @@ mod tests {
     fn what_is_old_or_of_another_key_is_refused() {
         let (folder, files) = made(&["example.org"]);
         let files = files.unwrap();
-        let pair = KeyPair::from_pem(&fs::read_to_string(&files.key).unwrap()).unwrap();
+        let pair = KeyPair::try_from(&PrivateKeyDer::from_pem_file(&files.key).unwrap()).unwrap();
         let mut params = params(&pair);
         params.not_after = date_time_ymd(2024, 2, 3);
-        fs::write(&files.certificate, params.self_signed(&pair).unwrap().pem()).unwrap();
+        let old = pem::write("CERTIFICATE", params.self_signed(&pair).unwrap().der());
+        fs::write(&files.certificate, old).unwrap();
         let error = InterceptAuthority::read(&at(&folder)).err().unwrap();
         assert!(matches!(&error, InterceptError::Expired { day, .. } if day == "2024-02-03"), "{error}");
         let (_other, others) = made(&["example.org"]);

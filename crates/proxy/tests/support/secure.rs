@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 use crate::support::{LIMIT, read_head};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -36,7 +38,10 @@ impl Authority {
         let certificate = params.self_signed(&key).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.pem");
-        fs::write(&file, certificate.pem()).unwrap();
+        let text = BASE64_STANDARD.encode(certificate.der());
+        // rustls and OpenSSL read lines of any length.
+        let text = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+        fs::write(&file, text).unwrap();
         Self { issuer: Issuer::new(params, key), file, _folder: folder }
     }
 
