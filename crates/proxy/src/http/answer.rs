@@ -56,7 +56,8 @@ pub(super) async fn answer_inside(
 ) -> Response<Body> {
     proxy.counts.requests.fetch_add(1, Ordering::Relaxed);
     let may_change = fields::wants_websocket(request.headers());
-    let answered = match inside(&to, &request) {
+    let target = inside(&to, &request);
+    let answered = match target {
         Ok(target) => pass_on(proxy, &slot, target, request).await,
         Err(problem) => Err(problem),
     };

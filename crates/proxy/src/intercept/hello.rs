@@ -71,6 +71,7 @@ fn of(hello: &ClientHello<'_>, to: &Destination) -> Hello {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use proptest::prelude::*;
     use rustls::client::Resumption;
     use rustls::crypto::aws_lc_rs;
     use rustls::pki_types::ServerName;
@@ -132,5 +133,23 @@ mod tests {
             .chain(std::iter::repeat_n([22, 3, 1, 0, 1, 0], MAX_HELLO / 6 + 1).flatten())
             .collect();
         assert!(matches!(judged(&endless), Hello::Other(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_said_is_judged(
+            at in 0_usize..2000,
+            cut in 0_usize..2000,
+            changed in any::<u8>(),
+            more in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let mut bytes = hello("example.org", &[HTTP], true);
+            let (at, cut) = (at % bytes.len(), cut % bytes.len());
+            bytes[at] = changed;
+            judged(&bytes);
+            bytes.truncate(cut);
+            bytes.extend(more);
+            judged(&bytes);
+        }
     }
 }

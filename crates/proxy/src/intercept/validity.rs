@@ -51,6 +51,7 @@ impl<'a> Element<'a> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use proptest::prelude::*;
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
     #[test]
@@ -67,5 +68,13 @@ mod tests {
         }
         assert_eq!(end(&[0x30, 0x80, 0x30, 0x80]), None);
         assert_eq!(end(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_read_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = end(&bytes);
+            let _ = end(&[&[0x30, 0x40, 0x30, 0x3c][..], &bytes].concat());
+        }
     }
 }
