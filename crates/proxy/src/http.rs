@@ -84,6 +84,9 @@ pub use settings::HttpSettings;
 const REMEMBERED: usize = 1024;
 /// That a server has no ranges is believed for so long.
 const WITHOUT_RANGES: Duration = Duration::from_secs(600);
+/// In `Via` where TLS ends here: the same for all users. Loops are not found by it, and there are none: the server at
+/// the end would have to show a certificate.
+const INSIDE: &str = "whimbrel";
 /// How much passed in tunnels to a server is remembered for so long.
 const TUNNELS: Duration = Duration::from_secs(24 * 3600);
 
@@ -184,13 +187,13 @@ impl Proxy {
         }
     }
 
-    /// One that speaks TLS to its servers. It has the same name, counts and memory.
+    /// One that speaks TLS to its servers. It has the same counts and memory.
     fn over_tls(&self, upstream: Arc<dyn Upstream>, secured: Arc<Secured>) -> Self {
         Self {
             origins: Origins::over_tls(upstream, turns(&self.settings), secured),
             budget: Arc::clone(&self.budget),
             settings: self.settings.clone(),
-            pseudonym: self.pseudonym.clone(),
+            pseudonym: INSIDE.to_owned(),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, TUNNELS),
             counts: Arc::clone(&self.counts),

@@ -125,6 +125,10 @@ async fn forward(
     }
     let target = Target::absolute(request.uri())?;
     fields::check_request(request.headers(), request.version())?;
+    if fields::came_through(request.headers(), &proxy.pseudonym) {
+        let text = "this request came through this proxy before: it leads to itself";
+        return Err(Problem::new(StatusCode::LOOP_DETECTED, text));
+    }
     own_key::check_request(&target.to, target.host.to_str().unwrap_or_default(), request.headers())?;
     pass_on(proxy, slot, target, request).await
 }
@@ -136,10 +140,6 @@ async fn pass_on(
     target: Target,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
-    if fields::came_through(request.headers(), &proxy.pseudonym) {
-        let text = "this request came through this proxy before: it leads to itself";
-        return Err(Problem::new(StatusCode::LOOP_DETECTED, text));
-    }
     if let Some(answer) = last_hop(&mut request)? {
         return Ok(answer);
     }

@@ -74,7 +74,7 @@ mod tests {
         #[test]
         fn nothing_that_is_read_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = end(&bytes);
-            let _ = end(&[&[0x30, 0x40, 0x30, 0x3c][..], &bytes].concat());
+            let _ = end(&[&[0x30_u8, 0x40, 0x30, 0x3c][..], &bytes].concat());
         }
     }
 }
