@@ -95,7 +95,7 @@ fn tls_server(folder: &Path) -> (Running, u16) {
     let (key, certificate) = (file("key.pem"), file("cert.pem"));
     let own = [&NEW_KEY[..], &["-x509", "-days", "1", "-addext", "subjectAltName=DNS:localhost"]].concat();
     openssl(&[&own[..], &["-subj", "/CN=localhost", "-keyout", &key, "-out", &certificate]].concat());
-    serve_tls(&key, &certificate)
+    serve_tls(&key, &certificate, &[])
 }
 
 /// How openssl makes a key with what is signed.
@@ -107,7 +107,7 @@ fn openssl(args: &[&str]) {
 }
 
 /// A TLS server whose certificate was signed by the authority in `servers.pem` of this folder.
-fn verified_tls_server(folder: &Path) -> (Running, u16) {
+fn verified_tls_server(folder: &Path, more: &[&str]) -> (Running, u16) {
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (authority, signing) = (file("servers.pem"), file("servers.key"));
     let (key, asking, certificate) = (file("host.key"), file("host.req"), file("host.pem"));
@@ -118,14 +118,15 @@ fn verified_tls_server(folder: &Path) -> (Running, u16) {
     std::fs::write(&extensions, "subjectAltName=DNS:localhost\n").unwrap();
     let signed = ["x509", "-req", "-in", &asking, "-CA", &authority, "-CAkey", &signing, "-CAcreateserial"];
     openssl(&[&signed[..], &["-days", "1", "-extfile", &extensions, "-out", &certificate]].concat());
-    serve_tls(&key, &certificate)
+    serve_tls(&key, &certificate, more)
 }
 
-fn serve_tls(key: &str, certificate: &str) -> (Running, u16) {
+fn serve_tls(key: &str, certificate: &str, more: &[&str]) -> (Running, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = Command::new("openssl")
         .args(["s_server", "-www", "-quiet", "-accept", &format!("127.0.0.1:{port}")])
         .args(["-key", key, "-cert", certificate])
+        .args(more)
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
@@ -170,9 +171,9 @@ fn https_ends_in_the_proxy_for_hosts_that_are_named_and_with_a_key_that_was_made
     for said in ["for localhost, until 2", "certutil -A", "certutil -D", &file("ca/intercept-ca.crt")] {
         assert!(out.contains(said), "{said}: {out}");
     }
-    let (_server, port) = verified_tls_server(home.0.path());
+    let (_server, port) = verified_tls_server(home.0.path(), &[]);
     let (ours, servers) = (file("ca/intercept-ca.crt"), file("servers.pem"));
-    let curl = |address: &str, authority: &str| {
+    let curl = |address: &str, port: u16, authority: &str| {
         let (proxy, url) = (format!("http://{address}"), format!("https://localhost:{port}/"));
         let args = ["-sS", "-i", "--max-time", "20", "--proxy", &proxy, "--cacert", authority, &url];
         text(&home.command("curl").args(args).output().unwrap())
@@ -182,7 +183,7 @@ fn https_ends_in_the_proxy_for_hosts_that_are_named_and_with_a_key_that_was_made
     let named = format!("localhost:{port}");
     let (_proxy, address, line) = home.proxy(&[&["--intercept", &named][..], &key].concat());
     assert_eq!(line, format!("HTTP proxy on {address}\n"));
-    let (page, error) = curl(&address, &ours);
+    let (page, error) = curl(&address, port, &ours);
     assert!(
         page.contains("Cipher") && page.to_lowercase().contains("via: 1.0 whimbrel\r\n"),
         "{page}{error}"
@@ -191,9 +192,15 @@ fn https_ends_in_the_proxy_for_hosts_that_are_named_and_with_a_key_that_was_made
     let (_other, other, _) = home.proxy(&[&["--intercept", "localhost"][..], &key].concat());
     let (_plain, plain, _) = home.proxy(&[]);
     for address in [other, plain] {
-        let (page, error) = curl(&address, &servers);
+        let (page, error) = curl(&address, port, &servers);
         assert!(page.contains("Cipher") && !page.to_lowercase().contains("via:"), "{page}{error}");
     }
+    // What this program does not speak is between the client and the server.
+    let (_old, port) = verified_tls_server(home.0.path(), &["-tls1_2"]);
+    let named = format!("localhost:{port}");
+    let (_proxy, address, _) = home.proxy(&[&["--intercept", &named][..], &key].concat());
+    let (page, error) = curl(&address, port, &servers);
+    assert!(page.contains("Cipher") && !page.to_lowercase().contains("via:"), "{page}{error}");
 }
 
 #[test]

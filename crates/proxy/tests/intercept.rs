@@ -9,7 +9,7 @@ use rcgen::date_time_ymd;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
-use secure::{Authority, Key, SecureOrigin, Served, builder, client, curl, head_of, roots};
+use secure::{Authority, Key, SecureOrigin, Served, builder, client, curl, head_of, roots, self_signed};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
@@ -113,9 +113,13 @@ fn nothing_is_said_to_a_server_whose_certificate_is_not_valid() {
     let another_name = servers.config("www.example.org");
     let expired = servers.config_with("localhost", |params| params.not_after = date_time_ymd(2024, 1, 1));
     let early = servers.config_with("localhost", |params| params.not_before = date_time_ymd(2999, 1, 1));
-    for (config, what) in
-        [(of_others, "others'"), (another_name, "another name"), (expired, "expired"), (early, "early")]
-    {
+    for (config, what) in [
+        (self_signed("localhost"), "self-signed"),
+        (of_others, "others'"),
+        (another_name, "another name"),
+        (expired, "expired"),
+        (early, "early"),
+    ] {
         let origin = SecureOrigin::saying(config, HELLO);
         let proxy = for_port(&key, origin.port, &servers.file);
         for _ in 0..2 {

@@ -72,6 +72,14 @@ impl Authority {
     }
 }
 
+/// What a server speaks whose certificate nobody signed but itself.
+pub fn self_signed(host: &str) -> ServerConfig {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec![host.to_owned()]).unwrap().self_signed(&key).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    builder().with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap()
+}
+
 /// What a server speaks, to begin with.
 pub fn builder() -> rustls::ConfigBuilder<ServerConfig, rustls::WantsVerifier> {
     let provider = Arc::new(aws_lc_rs::default_provider());
