@@ -563,8 +563,10 @@ fn proxies(play: &mut Play) {
     play.word("http://example.org/", "http://203.0.113.5:8088/");
     play.start("laptop", "whimbrel proxy http", "HTTP proxy on 127.0.0.1:8118");
     play.run("laptop", "curl --proxy http://127.0.0.1:8118 http://example.org/", "hello");
-    let larger = "whimbrel proxy http --listen 127.0.0.1:8119 --first-step 16KiB --json";
-    play.start("laptop", larger, "\"listening\":\"127.0.0.1:8119\",\"manager\":true");
+    play.run("laptop", "whimbrel proxy intercept-ca --out ca --for example.org", "for example.org, until 2");
+    let intercepting =
+        "whimbrel proxy http --listen 127.0.0.1:8119 --intercept example.org --intercept-ca ca";
+    play.start("laptop", intercepting, "HTTP proxy on 127.0.0.1:8119");
     play.run("laptop", "whimbrel run -- curl http://example.org/", "hello");
     // The laptop of the test has no browser; this one loads a page too.
     play.stage.program("firefox", "exec curl -sS http://203.0.113.5:8088/");

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -92,27 +93,40 @@ fn text(output: &Output) -> (String, String) {
 fn tls_server(folder: &Path) -> (Running, u16) {
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (key, certificate) = (file("key.pem"), file("cert.pem"));
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "1",
-        ])
-        .args(["-subj", "/CN=localhost", "-keyout", &key, "-out", &certificate])
-        .args(["-addext", "subjectAltName=DNS:localhost"])
-        .output()
-        .unwrap();
+    let own = [&NEW_KEY[..], &["-x509", "-days", "1", "-addext", "subjectAltName=DNS:localhost"]].concat();
+    openssl(&[&own[..], &["-subj", "/CN=localhost", "-keyout", &key, "-out", &certificate]].concat());
+    serve_tls(&key, &certificate, &[])
+}
+
+/// How openssl makes a key with what is signed.
+const NEW_KEY: [&str; 6] = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+
+fn openssl(args: &[&str]) {
+    let made = Command::new("openssl").args(args).output().unwrap();
     assert!(made.status.success(), "{:?}", text(&made));
+}
+
+/// A TLS server whose certificate was signed by the authority in `servers.pem` of this folder.
+fn verified_tls_server(folder: &Path, more: &[&str]) -> (Running, u16) {
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (authority, signing) = (file("servers.pem"), file("servers.key"));
+    let (key, asking, certificate) = (file("host.key"), file("host.req"), file("host.pem"));
+    let own = [&NEW_KEY[..], &["-x509", "-days", "1", "-subj", "/CN=authority of a test"]].concat();
+    openssl(&[&own[..], &["-keyout", &signing, "-out", &authority]].concat());
+    openssl(&[&NEW_KEY[..], &["-subj", "/CN=localhost", "-keyout", &key, "-out", &asking]].concat());
+    let extensions = file("host.cnf");
+    std::fs::write(&extensions, "subjectAltName=DNS:localhost\n").unwrap();
+    let signed = ["x509", "-req", "-in", &asking, "-CA", &authority, "-CAkey", &signing, "-CAcreateserial"];
+    openssl(&[&signed[..], &["-days", "1", "-extfile", &extensions, "-out", &certificate]].concat());
+    serve_tls(&key, &certificate, more)
+}
+
+fn serve_tls(key: &str, certificate: &str, more: &[&str]) -> (Running, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = Command::new("openssl")
         .args(["s_server", "-www", "-quiet", "-accept", &format!("127.0.0.1:{port}")])
-        .args(["-key", &key, "-cert", &certificate])
+        .args(["-key", key, "-cert", certificate])
+        .args(more)
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
@@ -145,6 +159,86 @@ fn curl_loads_pages_over_http_and_tls_through_the_proxy() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = curl(&["-w", "%{http_code}", &format!("http://{closed}/")]);
     assert!(refused.contains("refused") && refused.ends_with("502"), "{refused}");
+}
+
+#[test]
+fn https_ends_in_the_proxy_for_hosts_that_are_named_and_with_a_key_that_was_made_for_them() {
+    let home = Home::new();
+    let file = |name: &str| home.0.path().join(name).to_str().unwrap().to_owned();
+    let made = home.whimbrel(&["proxy", "intercept-ca", "--out", &file("ca"), "--for", "localhost"]);
+    let (out, error) = text(&made);
+    assert!(made.status.success(), "{error}");
+    for said in ["for localhost, until 2", "certutil -A", "certutil -D", &file("ca/intercept-ca.crt")] {
+        assert!(out.contains(said), "{said}: {out}");
+    }
+    let (_server, port) = verified_tls_server(home.0.path(), &[]);
+    let (ours, servers) = (file("ca/intercept-ca.crt"), file("servers.pem"));
+    let curl = |address: &str, port: u16, authority: &str| {
+        let (proxy, url) = (format!("http://{address}"), format!("https://localhost:{port}/"));
+        let args = ["-sS", "-i", "--max-time", "20", "--proxy", &proxy, "--cacert", authority, &url];
+        text(&home.command("curl").args(args).output().unwrap())
+    };
+    let folder = file("ca");
+    let key = ["--intercept-ca", &folder, "--upstream-ca", &servers];
+    let named = format!("localhost:{port}");
+    let (_proxy, address, line) = home.proxy(&[&["--intercept", &named][..], &key].concat());
+    assert_eq!(line, format!("HTTP proxy on {address}\n"));
+    let (page, error) = curl(&address, port, &ours);
+    assert!(
+        page.contains("Cipher") && page.to_lowercase().contains("via: 1.0 whimbrel\r\n"),
+        "{page}{error}"
+    );
+    // Another port, and no host at all: the server's own certificate.
+    let (_other, other, _) = home.proxy(&[&["--intercept", "localhost"][..], &key].concat());
+    let (_plain, plain, _) = home.proxy(&[]);
+    for address in [other, plain] {
+        let (page, error) = curl(&address, port, &servers);
+        assert!(page.contains("Cipher") && !page.to_lowercase().contains("via:"), "{page}{error}");
+    }
+    // What this program does not speak is between the client and the server.
+    let (_old, port) = verified_tls_server(home.0.path(), &["-tls1_2"]);
+    let named = format!("localhost:{port}");
+    let (_proxy, address, _) = home.proxy(&[&["--intercept", &named][..], &key].concat());
+    let (page, error) = curl(&address, port, &servers);
+    assert!(page.contains("Cipher") && !page.to_lowercase().contains("via:"), "{page}{error}");
+}
+
+#[test]
+fn https_is_intercepted_for_its_user_alone_and_with_a_key_that_nobody_else_can_read() {
+    let home = Home::new();
+    let ca = home.0.path().join("ca").to_str().unwrap().to_owned();
+    let refused = |args: &[&str], says: &str| {
+        let output = home.whimbrel(args);
+        let (_, error) = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+        assert!(error.contains(says), "{args:?}: {error}");
+    };
+    let listen = ["proxy", "http", "--listen", "127.0.0.1:0"];
+    let with = |more: &[&'static str]| [&listen[..], more].concat();
+    refused(&with(&["--intercept", "example.org"]), "--intercept-ca");
+    refused(&[&with(&["--intercept-ca"])[..], &[&ca[..]]].concat(), "--intercept");
+    refused(&[&with(&["--intercept", "192.0.2.1", "--intercept-ca"])[..], &[&ca[..]]].concat(), "never");
+    let usual = [&with(&["--intercept", "example.org", "--intercept-ca"])[..], &[&ca[..]]].concat();
+    refused(&usual, "whimbrel proxy intercept-ca");
+    let make = ["proxy", "intercept-ca", "--out", &ca, "--json", "--for", "example.org"];
+    let made = home.whimbrel(&make);
+    let said: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert_eq!(said["for"], serde_json::json!(["example.org"]));
+    let key = said["key"].as_str().unwrap();
+    refused(&make, "is there already");
+    refused(&["proxy", "intercept-ca", "--out", &ca], "--for");
+    for elsewhere in ["0.0.0.0:0", "[::]:0"] {
+        let open = ["proxy", "http", "--allow-anyone", "--listen", elsewhere, "--intercept", "example.org"];
+        refused(&[&open[..], &["--intercept-ca", &ca]].concat(), "this user alone");
+    }
+    let (help, _) = text(&home.whimbrel(&["run", "--help"]));
+    assert!(help.contains("--first-step") && !help.contains("--intercept"), "{help}");
+    let empty = home.0.path().join("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    let upstream = ["--upstream-ca", empty.to_str().unwrap()];
+    refused(&[&usual[..], &upstream].concat(), "there is no certificate in it");
+    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    refused(&usual, "can be used by others");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Over plain HTTP each object is a message with intents. Where several networks lead to its server, the
 //! first bytes are asked for by a range, which says how large it is, and the rest comes as the manager's
-//! policy says: over one network, or in parts over several. A tunnel (CONNECT) is a connection with intents.
+//! policy says: over one network, or in parts over several. A tunnel (CONNECT) is a connection with intents. Where
+//! the user wants that, HTTPS of hosts that are named ends here, and its objects are as those over plain HTTP.
 //!
 //! ```text
 //! serve, watched      clients' connections, their number and their limits
@@ -23,7 +24,9 @@
 //! assembly, budget    put together in order, in bounded memory (pure)
 //! body, sending       what the client reads
 //! problem, pages      what is wrong with a request, and how that is told
-//! tunnel              bytes in both directions
+//! tunnel, rewound     bytes in both directions
+//! intercepted         HTTPS that ends here, if it is meant to (crate::intercept)
+//! secured             its connections to servers, which show who they are first
 //! recent              what was learnt of servers
 //! ```
 
@@ -37,6 +40,7 @@ mod download;
 mod exchange;
 mod fetch;
 mod fields;
+mod intercepted;
 mod line;
 mod moving;
 mod object;
@@ -46,6 +50,8 @@ mod pages;
 mod passing;
 mod problem;
 mod recent;
+mod rewound;
+mod secured;
 mod sending;
 mod serve;
 mod settings;
@@ -58,10 +64,12 @@ mod validator;
 mod watched;
 mod worker;
 
-use crate::Upstream;
+use crate::{Interception, Upstream};
 use budget::Budget;
+use intercepted::Intercepting;
 use origins::Origins;
 use recent::Recent;
+use secured::Secured;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,6 +84,9 @@ pub use settings::HttpSettings;
 const REMEMBERED: usize = 1024;
 /// That a server has no ranges is believed for so long.
 const WITHOUT_RANGES: Duration = Duration::from_secs(600);
+/// In `Via` where TLS ends here: the same for all users. Loops are not found by it, and there are none: the server at
+/// the end would have to show a certificate.
+const INSIDE: &str = "whimbrel";
 /// How much passed in tunnels to a server is remembered for so long.
 const TUNNELS: Duration = Duration::from_secs(24 * 3600);
 
@@ -109,7 +120,9 @@ struct Proxy {
     without_ranges: Arc<Recent<()>>,
     /// What is to be expected of the next tunnel to a server.
     tunnels: Recent<Passed>,
-    counts: Counts,
+    counts: Arc<Counts>,
+    /// What ends tunnels here. It has a proxy of its own for what comes in them.
+    intercepting: Option<Intercepting>,
 }
 
 #[derive(Default)]
@@ -122,27 +135,21 @@ struct Counts {
 impl HttpProxy {
     /// A proxy that reaches servers in this way.
     pub fn new(upstream: Arc<dyn Upstream>, settings: HttpSettings) -> Self {
-        // Different in each process, which is all that it has to be.
-        let random = RandomState::new().build_hasher().finish();
-        let mut settings = settings;
-        // It is kept until it is whole.
-        settings.first_step = settings.first_step.min(settings.window);
-        let turns = Rules {
-            each: settings.turns,
-            here: settings.turns_here,
-            rest: settings.turn_rest,
-            limit: settings.turn_limit,
-        };
-        let proxy = Proxy {
-            origins: Origins::new(upstream, turns),
-            budget: Budget::new(settings.windows),
-            settings,
-            pseudonym: format!("whimbrel-{random:016x}"),
-            without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
-            tunnels: Recent::new(REMEMBERED, TUNNELS),
-            counts: Counts::default(),
-        };
-        Self { proxy: Arc::new(proxy) }
+        Self { proxy: Arc::new(Proxy::new(upstream, settings)) }
+    }
+
+    /// The same, for which HTTPS of some hosts ends here. It must serve nobody but the user whose browser
+    /// trusts the key.
+    pub fn intercepting(
+        upstream: Arc<dyn Upstream>,
+        settings: HttpSettings,
+        interception: Interception,
+    ) -> Self {
+        let proxy = Proxy::new(Arc::clone(&upstream), settings);
+        let secured = Arc::new(Secured::new(interception.servers));
+        let inside = Arc::new(proxy.over_tls(upstream, Arc::clone(&secured)));
+        let intercepting = Intercepting::new(interception.hosts, interception.authority, secured, inside);
+        Self { proxy: Arc::new(Proxy { intercepting: Some(intercepting), ..proxy }) }
     }
 
     /// Serves the clients of this socket until it is dropped, and their connections with it.
@@ -158,5 +165,56 @@ impl HttpProxy {
             requests: counts.requests.load(Ordering::Relaxed),
             tunnels: counts.tunnels.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Proxy {
+    fn new(upstream: Arc<dyn Upstream>, settings: HttpSettings) -> Self {
+        // Different in each process, which is all that it has to be.
+        let random = RandomState::new().build_hasher().finish();
+        let mut settings = settings;
+        // It is kept until it is whole.
+        settings.first_step = settings.first_step.min(settings.window);
+        Self {
+            origins: Origins::new(upstream, turns(&settings)),
+            budget: Budget::new(settings.windows),
+            settings,
+            pseudonym: format!("whimbrel-{random:016x}"),
+            without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
+            tunnels: Recent::new(REMEMBERED, TUNNELS),
+            counts: Arc::default(),
+            intercepting: None,
+        }
+    }
+
+    /// One that speaks TLS to its servers. It has the same counts and memory.
+    fn over_tls(&self, upstream: Arc<dyn Upstream>, secured: Arc<Secured>) -> Self {
+        Self {
+            origins: Origins::over_tls(upstream, turns(&self.settings), secured),
+            budget: Arc::clone(&self.budget),
+            settings: self.settings.clone(),
+            pseudonym: INSIDE.to_owned(),
+            without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
+            tunnels: Recent::new(REMEMBERED, TUNNELS),
+            counts: Arc::clone(&self.counts),
+            intercepting: None,
+        }
+    }
+
+    /// Closes connections to servers that have been idle for too long.
+    fn tidy(&self) {
+        self.origins.tidy();
+        if let Some(intercepting) = &self.intercepting {
+            intercepting.tidy();
+        }
+    }
+}
+
+fn turns(settings: &HttpSettings) -> Rules {
+    Rules {
+        each: settings.turns,
+        here: settings.turns_here,
+        rest: settings.turn_rest,
+        limit: settings.turn_limit,
     }
 }

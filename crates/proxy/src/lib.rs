@@ -10,6 +10,7 @@
 //! streams         streams to one peer
 //! upstream        how a proxy reaches a destination: by the manager's choice
 //! http            the proxy for HTTP
+//! intercept       HTTPS that ends in that proxy, where its user asks for it
 //! socks           a SOCKS proxy
 //! gateway         destinations reached through a server in the middle: both sides of that
 //! publication     what a peer publishes through a gateway
@@ -28,6 +29,7 @@ mod gateway;
 mod guard;
 mod host_names;
 mod http;
+mod intercept;
 mod protocol;
 mod publication;
 mod publishing;
@@ -45,6 +47,9 @@ pub use gateway::{Declined, Gateway, GatewayServer, Joined, Served};
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use host_names::{host_of_name, is_whimbrel_host, name_of_host};
 pub use http::{HttpProxy, HttpSettings, HttpStats};
+pub use intercept::{
+    BadInterceptHost, InterceptAuthority, InterceptError, InterceptFiles, InterceptHost, Interception,
+};
 pub use protocol::{Answer, BadMessage, Request, Status};
 pub use publication::{BadPublication, Publication};
 pub use publishing::{

@@ -1,6 +1,7 @@
 //! `whimbrel proxy`: proxies for programs that know nothing of Whimbrel.
 
 pub(crate) mod http;
+mod intercepting;
 mod listening;
 mod pac;
 pub(crate) mod reaching;
@@ -28,6 +29,7 @@ enum Action {
     Http(http::Http),
     Socks(socks::Socks),
     Pac(pac::Pac),
+    InterceptCa(intercepting::InterceptCa),
 }
 
 pub(crate) async fn run(globals: &Globals, args: Proxy) -> Result<()> {
@@ -35,5 +37,6 @@ pub(crate) async fn run(globals: &Globals, args: Proxy) -> Result<()> {
         Action::Http(args) => http::run(globals, args).await,
         Action::Socks(args) => socks::run(globals, args).await,
         Action::Pac(args) => pac::run(&args),
+        Action::InterceptCa(args) => intercepting::make(&args),
     }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn run(globals: &Globals, args: Run) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on 127.0.0.1")?;
     let local = listener.local_addr().context("cannot tell where the proxy listens")?;
     let network = args.flags.reach.network(globals).await?;
-    let (proxy, _) = args.flags.proxy(globals, network.as_ref()).await?;
+    let (proxy, _) = args.flags.proxy(globals, network.as_ref(), None).await?;
     let mut command = Command::new(program);
     command.args(arguments).kill_on_drop(true);
     for name in VARIABLES {

@@ -103,6 +103,16 @@ impl Pattern {
         self.has_port(to.port()) && (self.has_name(to) || is_in_net)
     }
 
+    /// Whether it names addresses, and no hosts.
+    pub(crate) fn is_of_addresses(&self) -> bool {
+        matches!(self.host, Host::Net(_))
+    }
+
+    /// Whether it names ports. Else it is for all of them.
+    pub(crate) fn names_ports(&self) -> bool {
+        self.ports.is_some()
+    }
+
     fn has_port(&self, port: u16) -> bool {
         self.ports.as_ref().is_none_or(|ports| ports.contains(&port))
     }

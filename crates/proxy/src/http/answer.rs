@@ -6,8 +6,9 @@ use super::exchange::exchange;
 use super::pages::{close, options, page};
 use super::problem::Problem;
 use super::target::{self, Target};
-use super::tunnel::{Far, Slot, Tunnel};
+use super::tunnel::{Agreed, Asked, CONNECT, Far, Slot, Tunnel};
 use super::{Proxy, fields, own_key, passing};
+use crate::Destination;
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -19,14 +20,14 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use whimbrel_access::Intents;
 
-/// For a tunnel to its server, names and all ways there included.
-const CONNECT: Duration = Duration::from_secs(30);
-
 /// Answers a request. The tunnel that it asks for is left in the slot.
-pub(super) async fn answer(proxy: Arc<Proxy>, slot: Arc<Slot>, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn answer(
+    proxy: Arc<Proxy>,
+    slot: Arc<Slot<Agreed>>,
+    request: Request<Incoming>,
+) -> Response<Body> {
     proxy.counts.requests.fetch_add(1, Ordering::Relaxed);
     let is_connect = *request.method() == Method::CONNECT;
     let may_change = is_connect || fields::wants_websocket(request.headers());
@@ -34,10 +35,7 @@ pub(super) async fn answer(proxy: Arc<Proxy>, slot: Arc<Slot>, request: Request<
         true => connect(&proxy, &slot, request).await,
         false => forward(proxy, &slot, request).await,
     };
-    let mut answer = answered.unwrap_or_else(|problem| {
-        tracing::debug!(?problem, "a request was not passed on");
-        problem.answer()
-    });
+    let mut answer = told(answered);
     let has_changed = match is_connect {
         true => answer.status().is_success(),
         false => answer.status() == StatusCode::SWITCHING_PROTOCOLS,
@@ -49,9 +47,49 @@ pub(super) async fn answer(proxy: Arc<Proxy>, slot: Arc<Slot>, request: Request<
     answer
 }
 
+/// Answers a request that came inside of a tunnel to `to`, in TLS that ends here. `proxy` speaks TLS to servers.
+pub(super) async fn answer_inside(
+    proxy: Arc<Proxy>,
+    slot: Arc<Slot<Agreed>>,
+    to: Destination,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    proxy.counts.requests.fetch_add(1, Ordering::Relaxed);
+    let may_change = fields::wants_websocket(request.headers());
+    let target = inside(&to, &request);
+    let answered = match target {
+        Ok(target) => pass_on(proxy, &slot, target, request).await,
+        Err(problem) => Err(problem),
+    };
+    let failed = answered.is_err();
+    let mut answer = told(answered);
+    if failed || (may_change && answer.status() != StatusCode::SWITCHING_PROTOCOLS) {
+        // What the client has sent behind it was not meant for HTTP, or is of a request that was not read.
+        close(&mut answer);
+    }
+    answer
+}
+
+/// Where such a request leads.
+fn inside(to: &Destination, request: &Request<Incoming>) -> Result<Target, Problem> {
+    if *request.method() == Method::CONNECT {
+        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "there is no tunnel in a tunnel"));
+    }
+    fields::check_request(request.headers(), request.version())?;
+    Target::inside(request.uri(), request.headers().get(HOST), to)
+}
+
+/// The answer, or what is wrong.
+fn told(answered: Result<Response<Body>, Problem>) -> Response<Body> {
+    answered.unwrap_or_else(|problem| {
+        tracing::debug!(?problem, "a request was not passed on");
+        problem.answer()
+    })
+}
+
 async fn connect(
     proxy: &Arc<Proxy>,
-    slot: &Slot,
+    slot: &Slot<Agreed>,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
     fields::check_request(request.headers(), request.version())?;
@@ -62,19 +100,24 @@ async fn connect(
     own_key::check_tunnel(&to, request.headers())?;
     let before = proxy.tunnels.of(&to);
     let intents = before.map_or_else(Intents::default, |passed| passed.intents());
+    if proxy.intercepting.as_ref().is_some_and(|intercepting| intercepting.wants(&to)) {
+        let client = hyper::upgrade::on(&mut request);
+        slot.put(Agreed::Asked(Asked { to, client, intents }));
+        return Ok(Response::new(Body::empty()));
+    }
     let reached = tokio::time::timeout(CONNECT, proxy.origins.upstream().reach(&to, &intents)).await;
     let reached = reached.map_err(|_| Problem::late(format!("{to} is not reached in time")))??;
     tracing::debug!(%to, by = reached.by, "a tunnel");
     proxy.counts.tunnels.fetch_add(1, Ordering::Relaxed);
     let client = hyper::upgrade::on(&mut request);
-    slot.put(Tunnel { to, client, server: Far::Stream(reached.stream) });
+    slot.put(Agreed::Tunnel(Tunnel { to, client, server: Far::Stream(reached.stream) }));
     Ok(Response::new(Body::empty()))
 }
 
 async fn forward(
     proxy: Arc<Proxy>,
-    slot: &Slot,
-    mut request: Request<Incoming>,
+    slot: &Slot<Agreed>,
+    request: Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
     if request.uri().scheme().is_none() && request.uri().path() == "/" && *request.method() == Method::GET {
         let text = "this is an HTTP proxy; give your program its address as http_proxy and https_proxy";
@@ -87,6 +130,16 @@ async fn forward(
         return Err(Problem::new(StatusCode::LOOP_DETECTED, text));
     }
     own_key::check_request(&target.to, target.host.to_str().unwrap_or_default(), request.headers())?;
+    pass_on(proxy, slot, target, request).await
+}
+
+/// Passes a request on that was read and may be.
+async fn pass_on(
+    proxy: Arc<Proxy>,
+    slot: &Slot<Agreed>,
+    target: Target,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Problem> {
     if let Some(answer) = last_hop(&mut request)? {
         return Ok(answer);
     }
@@ -123,7 +176,7 @@ async fn forward(
     match client {
         Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
             let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
-            slot.put(Tunnel { to: target.to, client, server });
+            slot.put(Agreed::Tunnel(Tunnel { to: target.to, client, server }));
             let (mut head, _) = answer.into_parts();
             passing::prepare(&proxy.pseudonym, &mut head);
             fields::upgrade_to_websocket(&mut head.headers);

@@ -15,7 +15,7 @@ use super::speaking::{self, Limits};
 use super::target::destination;
 use super::tunnel::{Far, Slot, Tunnel};
 use super::turns::Rules;
-use super::watched::Traffic;
+use super::watched::{Traffic, Watched};
 use super::{fields, passing};
 use crate::{Destination, Upstream};
 use futures_util::FutureExt;
@@ -69,7 +69,8 @@ async fn speak(client: &Arc<Client>, stream: TcpStream, traffic: &Arc<Traffic>) 
     let slot = Arc::new(Slot::default());
     let limits = Limits { head: HEAD_LIMIT, buffer: HEAD };
     let answering = |request| answer(Arc::clone(client), Arc::clone(&slot), request).boxed();
-    speaking::speak(stream, traffic, limits, &answering).await;
+    let watched = Box::new(Watched::new(stream, Arc::clone(traffic)));
+    speaking::speak(watched, traffic, limits, &answering).await;
     if let Some(tunnel) = slot.take() {
         Box::pin(tunnel.run(traffic)).await;
     }
@@ -84,7 +85,7 @@ struct Client {
     host: OnceLock<Destination>,
 }
 
-async fn answer(client: Arc<Client>, slot: Arc<Slot>, request: Request<Incoming>) -> Response<Body> {
+async fn answer(client: Arc<Client>, slot: Arc<Slot<Tunnel>>, request: Request<Incoming>) -> Response<Body> {
     let may_change = fields::wants_websocket(request.headers());
     let mut answer = client.pass(&slot, request).await.unwrap_or_else(|problem| {
         tracing::debug!(?problem, "a request was not passed on");
@@ -101,7 +102,11 @@ async fn answer(client: Arc<Client>, slot: Arc<Slot>, request: Request<Incoming>
 }
 
 impl Client {
-    async fn pass(&self, slot: &Slot, mut request: Request<Incoming>) -> Result<Response<Body>, Problem> {
+    async fn pass(
+        &self,
+        slot: &Slot<Tunnel>,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Problem> {
         if *request.method() == Method::CONNECT {
             return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this is no proxy"));
         }

@@ -2,6 +2,7 @@
 
 use super::decided::{Decided, Offer, REPORT, Route, Unit};
 use super::line::Line;
+use super::secured::Secured;
 use super::speaker::Speaker;
 use super::turns::{Rules, Turn, Turns};
 use crate::upstream::unreached;
@@ -31,6 +32,8 @@ const MOST: usize = 256;
 /// All servers.
 pub(super) struct Origins {
     upstream: Arc<dyn Upstream>,
+    /// Nothing is said to a server before it has shown who it is. `None`: plain HTTP is spoken.
+    secured: Option<Arc<Secured>>,
     idle: Mutex<Idle>,
     turns: Arc<Turns>,
 }
@@ -109,7 +112,13 @@ impl Lease {
 
 impl Origins {
     pub(super) fn new(upstream: Arc<dyn Upstream>, turns: Rules) -> Arc<Self> {
-        Arc::new(Self { upstream, idle: Mutex::default(), turns: Turns::new(turns) })
+        Arc::new(Self { upstream, secured: None, idle: Mutex::default(), turns: Turns::new(turns) })
+    }
+
+    /// The same over TLS.
+    pub(super) fn over_tls(upstream: Arc<dyn Upstream>, turns: Rules, secured: Arc<Secured>) -> Arc<Self> {
+        let (secured, idle, turns) = (Some(secured), Mutex::default(), Turns::new(turns));
+        Arc::new(Self { upstream, secured, idle, turns })
     }
 
     /// Waits for a turn with this server on this network. What `has_begun` goes first. `None`: it goes on
@@ -252,6 +261,10 @@ impl Origins {
             let mut idle = self.lock();
             idle.next = idle.next.wrapping_add(1);
             idle.next
+        };
+        let stream = match &self.secured {
+            Some(secured) => secured.secure(to, stream).await?,
+            None => stream,
         };
         let speaker = Speaker::start(stream).await;
         let speaker =

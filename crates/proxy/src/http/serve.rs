@@ -3,8 +3,8 @@
 use super::Proxy;
 use super::answer::answer;
 use super::speaking::{self, Limits};
-use super::tunnel::Slot;
-use super::watched::Traffic;
+use super::tunnel::{Agreed, Slot};
+use super::watched::{Traffic, Watched};
 use futures_util::FutureExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ pub(super) async fn serve(proxy: &Arc<Proxy>, listener: TcpListener) {
                 }
             },
             Some(_) = clients.join_next() => {}
-            _ = tidy.tick() => proxy.origins.tidy(),
+            _ = tidy.tick() => proxy.tidy(),
         }
     }
 }
@@ -70,11 +70,17 @@ async fn speak(proxy: &Arc<Proxy>, stream: TcpStream, traffic: &Arc<Traffic>) {
     let slot = Arc::new(Slot::default());
     let limits = Limits { head: proxy.settings.request_limit, buffer: BUFFER };
     let answering = |request| answer(Arc::clone(proxy), Arc::clone(&slot), request).boxed();
-    speaking::speak(stream, traffic, limits, &answering).await;
+    let watched = Box::new(Watched::new(stream, Arc::clone(traffic)));
+    speaking::speak(watched, traffic, limits, &answering).await;
     // On the heap, as answers: a connection that only waits has no need of its memory.
-    if let Some(tunnel) = slot.take() {
-        let to = tunnel.to.clone();
-        let passed = Box::pin(tunnel.run(traffic)).await;
+    let (to, passed) = match (slot.take(), &proxy.intercepting) {
+        (Some(Agreed::Tunnel(tunnel)), _) => (tunnel.to.clone(), Some(Box::pin(tunnel.run(traffic)).await)),
+        (Some(Agreed::Asked(asked)), Some(intercepting)) => {
+            (asked.to.clone(), Box::pin(intercepting.serve(proxy, asked, traffic)).await)
+        }
+        _ => return,
+    };
+    if let Some(passed) = passed {
         proxy.tunnels.put(&to, passed.after(proxy.tunnels.of(&to)));
     }
 }

@@ -3,7 +3,8 @@
 
 use super::body::Body;
 use super::sending::Sending;
-use super::watched::{Traffic, Watched};
+use super::watched::Traffic;
+use crate::Duplex;
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -13,7 +14,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// What a client is waited for, and what is held of it.
 pub(super) struct Limits {
@@ -28,8 +28,13 @@ pub(super) struct Limits {
 pub(super) type Answering<'a> =
     &'a (dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync);
 
-/// Speaks HTTP until it ends, or something else has been agreed on.
-pub(super) async fn speak(stream: TcpStream, traffic: &Arc<Traffic>, limits: Limits, answer: Answering<'_>) {
+/// Speaks HTTP on a watched connection until it ends, or something else has been agreed on.
+pub(super) async fn speak(
+    watched: Box<dyn Duplex>,
+    traffic: &Arc<Traffic>,
+    limits: Limits,
+    answer: Answering<'_>,
+) {
     let service = service_fn(|request| {
         let (answered, traffic) = (answer(request), Arc::clone(traffic));
         async { Ok::<_, Infallible>(answered.await.map(|body| Sending::new(body, traffic))) }
@@ -40,8 +45,7 @@ pub(super) async fn speak(stream: TcpStream, traffic: &Arc<Traffic>, limits: Lim
         .header_read_timeout(limits.head)
         .max_buf_size(limits.buffer)
         .max_header_size(limits.buffer);
-    let watched = TokioIo::new(Watched::new(stream, Arc::clone(traffic)));
-    if let Err(error) = builder.serve_connection(watched, service).with_upgrades().await {
+    if let Err(error) = builder.serve_connection(TokioIo::new(watched), service).with_upgrades().await {
         tracing::debug!(%error, "a client's connection ended");
     }
 }

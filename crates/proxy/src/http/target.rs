@@ -2,9 +2,9 @@
 
 use super::problem::Problem;
 use crate::{BadDestination, Destination};
-use hyper::Uri;
 use hyper::header::HeaderValue;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+use hyper::{StatusCode, Uri};
 
 const TUNNEL: &str = "CONNECT wants HOST:PORT, as in example.org:443";
 
@@ -47,6 +47,40 @@ impl Target {
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let path = path.parse().map_err(|_| Problem::bad("the path cannot be read"))?;
         Ok(Self { to, host, path })
+    }
+}
+
+impl Target {
+    /// Reads the target of a request that came inside of a tunnel to `to`, over TLS: a path, or the absolute
+    /// form of the same server.
+    ///
+    /// # Errors
+    /// For any other server, which must not be reached by this connection's certificate.
+    pub(super) fn inside(uri: &Uri, host: Option<&HeaderValue>, to: &Destination) -> Result<Self, Problem> {
+        let is_here = |authority: &Authority| match destination(authority, Some(443))? == *to {
+            true => Ok(()),
+            false => {
+                let text = format!("this connection is for {to}, and no other host");
+                Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, text))
+            }
+        };
+        if let Some(field) = host {
+            let field = field.to_str().ok().and_then(|text| text.parse::<Authority>().ok());
+            is_here(&field.ok_or_else(|| Problem::bad("Host is no host"))?)?;
+        }
+        if let Some(authority) = uri.authority() {
+            if uri.scheme() != Some(&Scheme::HTTPS) {
+                return Err(Problem::bad("only https:// is spoken on this connection"));
+            }
+            is_here(authority)?;
+        }
+        let host = if to.port() == 443 { bracketed(to.host()) } else { to.to_string() };
+        let host = HeaderValue::from_str(&host).map_err(|_| Problem::bad("the host is no name"))?;
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        // `https://example.org?a=b` has no path.
+        let path = if path.starts_with('/') || path == "*" { path.to_owned() } else { format!("/{path}") };
+        let path = path.parse().map_err(|_| Problem::bad("the path cannot be read"))?;
+        Ok(Self { to: to.clone(), host, path })
     }
 }
 
@@ -134,6 +168,41 @@ mod tests {
             "http://a..b/",
         ] {
             assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn inside_of_a_tunnel_only_its_server_is_asked() {
+        let to = Destination::new("example.org", 443).unwrap();
+        let read = |text: &str, host: Option<&str>| {
+            let host = host.map(|host| host.parse().unwrap());
+            let target = Target::inside(&text.parse().unwrap(), host.as_ref(), &to).ok()?;
+            assert_eq!((&target.to, target.host.to_str().unwrap()), (&to, "example.org"));
+            Some(target.path.to_string())
+        };
+        for (text, host, path) in [
+            ("/a?b=c", Some("example.org"), "/a?b=c"),
+            ("/", Some("Example.ORG.:443"), "/"),
+            ("/", None, "/"),
+            ("*", Some("example.org"), "*"),
+            ("https://example.org/a", Some("example.org"), "/a"),
+            ("https://example.org:443?b=c", Some("example.org:443"), "/?b=c"),
+        ] {
+            assert_eq!(read(text, host).as_deref(), Some(path), "{text} {host:?}");
+        }
+        for (text, host) in [
+            ("/", "evil.example"),
+            ("/", "www.example.org"),
+            ("/", "example.org:8443"),
+            ("/", "user@example.org"),
+            ("/", "example.org, evil.example"),
+            ("/", ""),
+            ("http://example.org/", "example.org"),
+            ("https://evil.example/", "example.org"),
+            ("https://user@example.org/", "example.org"),
+            ("example.org:443", "example.org"),
+        ] {
+            assert_eq!(read(text, Some(host)), None, "{text} {host}");
         }
     }
 

@@ -1,9 +1,11 @@
 //! Bytes that pass in both directions and are not looked at: CONNECT, and WebSocket once both sides speak it.
 
 use super::origins::Lease;
+use super::rewound::Rewound;
 use super::watched::Traffic;
 use crate::{Destination, Duplex};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use bytes::Bytes;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +15,9 @@ use whimbrel_access::Intents;
 /// What is read at once. Larger is no faster on loopback, and there are two for each tunnel.
 const BUFFER: usize = 64 << 10;
 /// Both sides have agreed, and have to leave HTTP.
-const AGREED: Duration = Duration::from_secs(30);
+pub(super) const AGREED: Duration = Duration::from_secs(30);
+/// For a tunnel to its server, names and all ways there included.
+pub(super) const CONNECT: Duration = Duration::from_secs(30);
 /// How much the last tunnel counts among those before it.
 const WEIGHT: u64 = 4;
 
@@ -22,6 +26,21 @@ pub(super) struct Tunnel {
     pub(super) to: Destination,
     pub(super) client: OnUpgrade,
     pub(super) server: Far,
+}
+
+/// A tunnel that a client was told it has, and of which its first words decide what becomes.
+pub(super) struct Asked {
+    pub(super) to: Destination,
+    pub(super) client: OnUpgrade,
+    pub(super) intents: Intents,
+}
+
+/// What a connection of a client becomes.
+pub(super) enum Agreed {
+    /// A tunnel.
+    Tunnel(Tunnel),
+    /// One, if it is not intercepted.
+    Asked(Asked),
 }
 
 /// The far side of a tunnel.
@@ -33,7 +52,7 @@ pub(super) enum Far {
 }
 
 impl Far {
-    async fn copy(self, client: &mut TokioIo<Upgraded>) -> io::Result<()> {
+    async fn copy(self, client: &mut Rewound) -> io::Result<()> {
         let (mut stream, mut upgraded);
         let server: &mut dyn Duplex = match self {
             Self::Stream(server) => {
@@ -54,16 +73,21 @@ impl Far {
     }
 }
 
-/// Where a request leaves the tunnel that its connection becomes.
-#[derive(Default)]
-pub(super) struct Slot(Mutex<Option<Tunnel>>);
+/// Where a request leaves what its connection becomes.
+pub(super) struct Slot<T>(Mutex<Option<T>>);
 
-impl Slot {
-    pub(super) fn put(&self, tunnel: Tunnel) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T> Slot<T> {
+    pub(super) fn put(&self, agreed: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
     }
 
-    pub(super) fn take(&self) -> Option<Tunnel> {
+    pub(super) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -76,15 +100,19 @@ impl Tunnel {
         let Ok(Ok(client)) = tokio::time::timeout(AGREED, self.client).await else {
             return Passed::default();
         };
-        let mut client = TokioIo::new(client);
-        // However it ends before both sides have ended it: not as if they had.
-        traffic.break_off();
-        match self.server.copy(&mut client).await {
-            Ok(()) => traffic.end(),
-            Err(error) => tracing::debug!(%error, to = %self.to, "a tunnel broke"),
-        }
-        let after = traffic.bytes();
-        Passed { sent: after.0.saturating_sub(before.0), received: after.1.saturating_sub(before.1) }
+        pass(&self.to, Rewound::new(Bytes::new(), TokioIo::new(client)), self.server, traffic).await;
+        Passed::since(before, traffic)
+    }
+}
+
+/// Passes bytes on until both sides have ended, or one has failed.
+pub(super) async fn pass(to: &Destination, client: Rewound, server: Far, traffic: &Traffic) {
+    let mut client = client;
+    // However it ends before both sides have ended it: not as if they had.
+    traffic.break_off();
+    match server.copy(&mut client).await {
+        Ok(()) => traffic.end(),
+        Err(error) => tracing::debug!(%error, %to, "a tunnel broke"),
     }
 }
 
@@ -96,6 +124,12 @@ pub(super) struct Passed {
 }
 
 impl Passed {
+    /// What has passed since the client's connection had carried so much.
+    pub(super) fn since(before: (u64, u64), traffic: &Traffic) -> Self {
+        let after = traffic.bytes();
+        Self { sent: after.0.saturating_sub(before.0), received: after.1.saturating_sub(before.1) }
+    }
+
     /// What is to be expected of the next tunnel, after this one.
     pub(super) fn after(self, before: Option<Self>) -> Self {
         let Some(before) = before else { return self };

@@ -1,5 +1,6 @@
-//! A client's socket, whose traffic is counted: one on which nothing moves is closed.
+//! A client's connection, whose traffic is counted: one on which nothing moves is closed.
 
+use crate::whole::Breaks;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// How often it is looked whether anything moved, in the time that it may rest.
 const LOOKS: u32 = 8;
@@ -58,14 +58,14 @@ impl Traffic {
     }
 }
 
-/// The socket.
-pub(super) struct Watched {
-    stream: TcpStream,
+/// The connection.
+pub(super) struct Watched<S: Breaks> {
+    stream: S,
     traffic: Arc<Traffic>,
 }
 
-impl Watched {
-    pub(super) fn new(stream: TcpStream, traffic: Arc<Traffic>) -> Self {
+impl<S: Breaks> Watched<S> {
+    pub(super) fn new(stream: S, traffic: Arc<Traffic>) -> Self {
         Self { stream, traffic }
     }
 
@@ -77,16 +77,15 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl<S: Breaks> Drop for Watched<S> {
     fn drop(&mut self) {
         if self.traffic.is_broken.load(Ordering::Relaxed) {
-            // Without it the end is an ordinary one, which is the best that is left then.
-            let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+            self.stream.break_off();
         }
     }
 }
 
-impl AsyncRead for Watched {
+impl<S: Breaks> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -99,7 +98,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: Breaks> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(written)

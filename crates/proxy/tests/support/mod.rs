@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use whimbrel_multiaccess::Client;
-use whimbrel_proxy::{HttpProxy, HttpSettings, Managed};
+use whimbrel_proxy::{HttpProxy, HttpSettings, Managed, Upstream};
 
 /// For whatever must come at all.
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -20,13 +20,22 @@ pub struct Serving {
 
 /// A proxy without a manager.
 pub fn proxy(set: impl FnOnce(&mut HttpSettings)) -> Serving {
+    proxy_of(set, HttpProxy::new)
+}
+
+/// The same, made in another way.
+pub fn proxy_of(
+    set: impl FnOnce(&mut HttpSettings),
+    make: impl FnOnce(Arc<dyn Upstream>, HttpSettings) -> HttpProxy,
+) -> Serving {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut settings = HttpSettings::default();
     // As if the servers of these tests were somewhere else.
     settings.turns_here = true;
     set(&mut settings);
     let nobody = Client::at(std::path::Path::new("/nonexistent/access"));
-    let proxy = HttpProxy::new(Arc::new(Managed::new(nobody)), settings);
+    let upstream: Arc<dyn Upstream> = Arc::new(Managed::new(nobody));
+    let proxy = make(upstream, settings);
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let serving = proxy.clone();

@@ -12,7 +12,7 @@ use tokio::net::UnixListener;
 use whimbrel_lab::{Host, Lab, Link, LinkSpec, Rate, Runtime};
 use whimbrel_multiaccess::protocol::{Answer, PathReport, Protocol, SocketOptions};
 use whimbrel_multiaccess::{Candidate, Client, Manager, Settings};
-use whimbrel_proxy::{HttpProxy, HttpSettings, Managed};
+use whimbrel_proxy::{HttpProxy, HttpSettings, Managed, Upstream};
 
 pub const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 9, 9));
 
@@ -36,6 +36,16 @@ impl World {
 
     /// The same with a proxy that is set otherwise.
     pub fn with(shapes: &[(u64, u64)], settings: &str, set: impl FnOnce(&mut HttpSettings)) -> Self {
+        Self::made(shapes, settings, set, HttpProxy::new)
+    }
+
+    /// The same with a proxy that is made in another way.
+    pub fn made(
+        shapes: &[(u64, u64)],
+        settings: &str,
+        set: impl FnOnce(&mut HttpSettings),
+        make: impl FnOnce(Arc<dyn Upstream>, HttpSettings) -> HttpProxy,
+    ) -> Self {
         let lab = Lab::new().unwrap();
         let (client, server) = (lab.host("client").unwrap(), lab.host("server").unwrap());
         let links = shapes.iter().enumerate().map(|(n, (delay, rate))| {
@@ -61,7 +71,8 @@ impl World {
         // The paper's, which the servers below know.
         settings.first_step = 8 << 10;
         set(&mut settings);
-        let serving = HttpProxy::new(Arc::new(Managed::new(Client::at(&socket))), settings);
+        let upstream: Arc<dyn Upstream> = Arc::new(Managed::new(Client::at(&socket)));
+        let serving = make(upstream, settings);
         runtime.spawn(async move { serving.serve(listener).await });
         Self { proxy, runtime, _manager: manager, folder, links, client, server, _lab: lab }
     }

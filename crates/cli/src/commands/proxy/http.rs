@@ -9,8 +9,9 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use whimbrel_multiaccess::ClientError;
 use whimbrel_multiaccess::protocol::Ask;
-use whimbrel_proxy::{HttpProxy, HttpSettings};
+use whimbrel_proxy::{HttpProxy, HttpSettings, Interception};
 
+use crate::commands::proxy::intercepting::InterceptFlags;
 use crate::commands::proxy::listening;
 use crate::commands::proxy::reaching::{self, ReachFlags};
 use crate::failure::Failure;
@@ -33,16 +34,18 @@ const COMMAND: &str = "proxy http";
 Examples:
   whimbrel proxy http
   curl --proxy http://127.0.0.1:8118 http://example.org/
-  whimbrel proxy http --listen 127.0.0.1:8119 --first-step 16KiB --json
+  whimbrel proxy http --listen 127.0.0.1:8119 --intercept example.org --intercept-ca ca
   whimbrel proxy http --listen 127.0.0.1:8120 --host web.home.ada@example.org
   curl --proxy http://127.0.0.1:8120 http://web.home.ada.at.example.org.whimbrel/"))]
 pub(crate) struct Http {
-    /// Where to listen; not needed where systemd hands a socket over
+    /// Where to listen, unless systemd does
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8118")]
     listen: SocketAddr,
-    /// Serve whoever reaches that address, unasked: they use this host's networks, and your key
+    /// Serve whoever reaches that address: they use your networks and key
     #[arg(long)]
     allow_anyone: bool,
+    #[command(flatten)]
+    interception: InterceptFlags,
     #[command(flatten)]
     flags: HttpFlags,
     /// Print a JSON object once it listens
@@ -69,6 +72,7 @@ impl HttpFlags {
         &self,
         globals: &Globals,
         network: Option<&Arc<Network>>,
+        interception: Option<Interception>,
     ) -> Result<(HttpProxy, bool)> {
         let mut settings = HttpSettings::default();
         if self.first_step > settings.window {
@@ -86,17 +90,22 @@ impl HttpFlags {
             }
         };
         let upstream = self.reach.upstream(network, client).await?;
-        Ok((HttpProxy::new(upstream, settings), is_managed))
+        let proxy = match interception {
+            Some(interception) => HttpProxy::intercepting(upstream, settings, interception),
+            None => HttpProxy::new(upstream, settings),
+        };
+        Ok((proxy, is_managed))
     }
 }
 
 pub(super) async fn run(globals: &Globals, args: Http) -> Result<()> {
     files::raise_limit();
+    let interception = args.interception.read()?;
     let listener = listening::listen(args.listen, |at| may_listen(at, &args)).await?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = args.flags.reach.network(globals).await?;
     let result = tokio::select! {
-        result = serve(globals, &args, network.as_ref(), listener) => result,
+        result = serve(globals, &args, network.as_ref(), listener, interception) => result,
         never = reaching::renewing(network.as_ref()) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
@@ -111,8 +120,9 @@ async fn serve(
     args: &Http,
     network: Option<&Arc<Network>>,
     listener: TcpListener,
+    interception: Option<Interception>,
 ) -> Result<()> {
-    let (proxy, is_managed) = args.flags.proxy(globals, network).await?;
+    let (proxy, is_managed) = args.flags.proxy(globals, network, interception).await?;
     let local = listener.local_addr().context("cannot tell where it listens")?;
     let (through, hosts) = (args.flags.reach.gateway(), args.flags.reach.hosts());
     let _reporter = match network {
@@ -123,6 +133,7 @@ async fn serve(
         Some(name) => format!("HTTP proxy on {local}, through {name}"),
         None => format!("HTTP proxy on {local}"),
     };
+    args.interception.tell(globals.quiet);
     let _ready = Ready::tell(&status);
     if args.json {
         output::json(&json!({
@@ -141,6 +152,7 @@ async fn serve(
 
 /// Where others reach the proxy, that must be meant: it does not ask who they are.
 fn may_listen(at: SocketAddr, args: &Http) -> Result<()> {
+    args.interception.may_listen(at)?;
     if at.ip().to_canonical().is_loopback() {
         return Ok(());
     }

@@ -22,7 +22,7 @@ pub(crate) struct ReachFlags {
     /// Reach hosts through this gateway: a name, an id or a ticket
     #[arg(long, value_name = "NAME|TICKET")]
     pub(crate) through: Option<Peer>,
-    /// Let programs reach this name as a host (….whimbrel), on this port [80]; repeatable
+    /// Let programs reach this name as a host; port 80 if none; repeatable
     #[arg(long, value_name = "NAME[:PORT]")]
     host: Vec<ListedHost>,
     #[command(flatten)]

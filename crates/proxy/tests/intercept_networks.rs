@@ -1,0 +1,93 @@
+//! The two-step download of an object over HTTPS that ends in the proxy, over two networks.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/networks.rs"]
+mod networks;
+#[path = "support/secure.rs"]
+mod secure;
+mod support;
+
+use networks::{FAR, Object, World, content, range};
+use secure::{Authority, Key, SecureOrigin, client, head_of};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, TcpListener, UdpSocket};
+use support::{field, has, status};
+use whimbrel_lab::{Host, require};
+use whimbrel_proxy::HttpProxy;
+
+const SHOP: &str = "shop.example";
+const DNS: &str = "[[interface]]\nname = \"link0\"\nservers = [\"10.0.0.2\"]\n\
+                   [[interface]]\nname = \"link1\"\nservers = [\"10.0.1.2\"]\n";
+
+/// A DNS server that says of every name that it is the far host, by IPv4 alone.
+fn dns(host: &Host, at: [u8; 4]) {
+    let socket = host.run(|| UdpSocket::bind((IpAddr::from(at), 53)).unwrap());
+    let IpAddr::V4(far) = FAR else { panic!("{FAR}") };
+    std::thread::spawn(move || {
+        let mut question = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut question) {
+            let name = question[12..length].iter().position(|byte| *byte == 0).unwrap();
+            // The name, its end, type and class (RFC 1035, §4.1.2).
+            let end = 12 + name + 5;
+            let is_v4 = question[end - 4..end - 2] == [0, 1];
+            let mut answer = question[..2].to_vec();
+            answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0]);
+            answer.extend(&question[12..end]);
+            if is_v4 {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+                answer.extend(far.octets());
+            }
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+}
+
+#[test]
+fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right() {
+    if !require!() {
+        return;
+    }
+    let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
+    let interception = key.intercepts(&[SHOP], &servers.file);
+    let world = World::made(
+        &[(10, 10), (10, 10)],
+        DNS,
+        |_| {},
+        |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
+    );
+    dns(&world.server, [10, 0, 0, 2]);
+    dns(&world.server, [10, 0, 1, 2]);
+    let large = Object::start(&world, 4 << 20);
+    let _open = world.warm_up(&large);
+    let whole = content(1 << 20);
+    let expected = whole.clone();
+    let listener = world.server.run(|| TcpListener::bind((FAR, 443)).unwrap());
+    let origin = SecureOrigin::on(listener, servers.config(SHOP), move |head, stream| {
+        let (first, last) = range(head, whole.len()).unwrap_or((0, whole.len() - 1));
+        let status = if field(head, "range").is_some() { "206 Partial Content" } else { "200 OK" };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-Length: {}\r\n\
+             Content-Range: bytes {first}-{last}/{}\r\n\r\n",
+            last + 1 - first,
+            whole.len()
+        );
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&whole[first..=last])).is_ok()
+    });
+    let mut inside = client(world.connect(), (SHOP, 443), &key.certificate());
+    let asking = format!("GET /a HTTP/1.1\r\nHost: {SHOP}\r\nCookie: a=b\r\nConnection: close\r\n\r\n");
+    inside.write_all(asking.as_bytes()).unwrap();
+    let head = head_of(&mut inside).unwrap();
+    assert!(status(&head) == 200 && has(&head, &format!("content-length: {}", expected.len())), "{head}");
+    let mut all = Vec::new();
+    inside.read_to_end(&mut all).unwrap();
+    assert!(all == expected, "other bytes: {} of them", all.len());
+    let seen = origin.seen();
+    assert_eq!(field(&seen[0], "range"), Some("bytes=0-8191"), "{seen:?}");
+    assert!(seen.len() > 1, "{seen:?}");
+    for head in &seen {
+        assert!(head.starts_with("GET /a HTTP/1.1\r\n") && has(head, "cookie: a=b"), "{head}");
+        assert!(has(head, &format!("host: {SHOP}")), "{head}");
+    }
+    assert!(seen[1..].iter().all(|head| has(head, "if-range: \"a\"")), "{seen:?}");
+}
