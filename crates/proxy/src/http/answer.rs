@@ -8,6 +8,7 @@ use super::problem::Problem;
 use super::target::{self, Target};
 use super::tunnel::{Far, Slot, Tunnel};
 use super::{Proxy, fields, own_key, passing};
+use crate::Destination;
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -15,6 +16,7 @@ use hyper::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderValue, MAX_FORWARDS, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
+use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -60,15 +62,29 @@ async fn connect(
     }
     let to = target::tunnel(request.uri())?;
     own_key::check_tunnel(&to, request.headers())?;
+    let tunnel = open(proxy, to, hyper::upgrade::on(&mut request)).await?;
+    proxy.counts.tunnels.fetch_add(1, Ordering::Relaxed);
+    slot.put(tunnel);
+    Ok(Response::new(Body::empty()))
+}
+
+/// Opens a tunnel: a session, where there is a gateway that keeps them.
+async fn open(proxy: &Proxy, to: Destination, client: OnUpgrade) -> Result<Tunnel, Problem> {
+    let late = || Problem::late(format!("{to} is not reached in time"));
+    let upstream = proxy.origins.upstream();
+    if let Some(opening) = upstream.session(&to) {
+        let opened = tokio::time::timeout(CONNECT, opening).await.map_err(|_| late())??;
+        if let Some((session, by)) = opened {
+            tracing::debug!(%to, by, session = %session.id(), "a tunnel");
+            return Ok(Tunnel::in_session(to, client, session));
+        }
+    }
     let before = proxy.tunnels.of(&to);
     let intents = before.map_or_else(Intents::default, |passed| passed.intents());
-    let reached = tokio::time::timeout(CONNECT, proxy.origins.upstream().reach(&to, &intents)).await;
-    let reached = reached.map_err(|_| Problem::late(format!("{to} is not reached in time")))??;
+    let reached = tokio::time::timeout(CONNECT, upstream.reach(&to, &intents)).await;
+    let reached = reached.map_err(|_| late())??;
     tracing::debug!(%to, by = reached.by, "a tunnel");
-    proxy.counts.tunnels.fetch_add(1, Ordering::Relaxed);
-    let client = hyper::upgrade::on(&mut request);
-    slot.put(Tunnel { to, client, server: Far::Stream(reached.stream) });
-    Ok(Response::new(Body::empty()))
+    Ok(Tunnel::new(to, client, Far::Stream(reached.stream)))
 }
 
 async fn forward(
@@ -123,7 +139,7 @@ async fn forward(
     match client {
         Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
             let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
-            slot.put(Tunnel { to: target.to, client, server });
+            slot.put(Tunnel::new(target.to, client, server));
             let (mut head, _) = answer.into_parts();
             passing::prepare(&proxy.pseudonym, &mut head);
             fields::upgrade_to_websocket(&mut head.headers);

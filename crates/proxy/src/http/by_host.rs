@@ -123,7 +123,7 @@ impl Client {
         match upgraded {
             Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
-                slot.put(Tunnel { to, client, server });
+                slot.put(Tunnel::new(to, client, server));
                 let (mut head, _) = answer.into_parts();
                 passing::prepare(PSEUDONYM, &mut head);
                 fields::upgrade_to_websocket(&mut head.headers);

@@ -73,9 +73,10 @@ async fn speak(proxy: &Arc<Proxy>, stream: TcpStream, traffic: &Arc<Traffic>) {
     speaking::speak(stream, traffic, limits, &answering).await;
     // On the heap, as answers: a connection that only waits has no need of its memory.
     if let Some(tunnel) = slot.take() {
-        let to = tunnel.to.clone();
-        let passed = Box::pin(tunnel.run(traffic)).await;
-        proxy.tunnels.put(&to, passed.after(proxy.tunnels.of(&to)));
+        let to = tunnel.to().clone();
+        if let Some(passed) = Box::pin(tunnel.run(traffic)).await {
+            proxy.tunnels.put(&to, passed.after(proxy.tunnels.of(&to)));
+        }
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) struct Traffic {
     written: AtomicU64,
     is_tunnel: AtomicBool,
     is_broken: AtomicBool,
+    is_elsewhere: AtomicBool,
 }
 
 impl Traffic {
@@ -30,6 +31,11 @@ impl Traffic {
     /// From now on the limit of tunnels counts.
     pub(super) fn is_tunnel_now(&self) {
         self.is_tunnel.store(true, Ordering::Relaxed);
+    }
+
+    /// The socket was taken away from here: what moves on it is not counted any more, and no limit is over.
+    pub(super) fn is_elsewhere_now(&self) {
+        self.is_elsewhere.store(true, Ordering::Relaxed);
     }
 
     /// What was to come does not: when the socket closes, its client must not take that for an end.
@@ -49,7 +55,7 @@ impl Traffic {
             let is_tunnel = self.is_tunnel.load(Ordering::Relaxed);
             tokio::time::sleep(limit.min(in_tunnel) / LOOKS).await;
             let now = self.bytes();
-            if now != last.0 {
+            if now != last.0 || self.is_elsewhere.load(Ordering::Relaxed) {
                 last = (now, Instant::now());
             } else if last.1.elapsed() >= if is_tunnel { in_tunnel } else { limit } {
                 return;
@@ -60,13 +66,23 @@ impl Traffic {
 
 /// The socket.
 pub(super) struct Watched {
-    stream: TcpStream,
+    /// Until it is taken away.
+    stream: Option<TcpStream>,
     traffic: Arc<Traffic>,
 }
 
 impl Watched {
     pub(super) fn new(stream: TcpStream, traffic: Arc<Traffic>) -> Self {
-        Self { stream, traffic }
+        Self { stream: Some(stream), traffic }
+    }
+
+    /// The socket itself, which is not watched any more.
+    pub(super) fn into_stream(mut self) -> Option<TcpStream> {
+        self.stream.take()
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -79,9 +95,11 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        if self.traffic.is_broken.load(Ordering::Relaxed) {
+        if let Some(stream) = &self.stream
+            && self.traffic.is_broken.load(Ordering::Relaxed)
+        {
             // Without it the end is an ordinary one, which is the best that is left then.
-            let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+            let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }
 }
@@ -93,7 +111,7 @@ impl AsyncRead for Watched {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = self.stream()?.poll_read(cx, buffer);
         self.traffic.read.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
         read
     }
@@ -101,7 +119,7 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let written = self.stream()?.poll_write(cx, bytes);
         self.wrote(written)
     }
 
@@ -110,16 +128,16 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let written = self.stream()?.poll_write_vectored(cx, slices);
         self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.as_ref().is_some_and(|stream| stream.is_write_vectored())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stream()?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -129,6 +147,6 @@ impl AsyncWrite for Watched {
         if traffic.is_broken.load(Ordering::Relaxed) && !traffic.is_tunnel.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.stream()?.poll_shutdown(cx)
     }
 }
