@@ -1,5 +1,5 @@
-//! A chat goes on at another device in a client that begins anew: a real server and an ordinary client of IRC, and
-//! commands as people type them.
+//! A chat goes on at another device in a client that begins anew: a real server and an ordinary client of
+//! IRC, and commands as people type them.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,8 +14,8 @@ use common::{LIMIT, Process, World, dead_port, wait_for};
 use download::Stage;
 use serde_json::Value;
 
-/// A small server of IRC. It writes down what each connection says. What it is asked to split it says in two parts,
-/// the second once it has heard something else.
+/// A small server of IRC. It writes down what each connection says. What it is asked to split it says in two
+/// parts, the second once it has heard something else.
 const SERVER: &str = r#"
 import socket, sys, threading
 

@@ -14,7 +14,8 @@ use whimbrel_proxy::{Gateway, HttpProxy, HttpSettings, Outcome, Standing};
 
 const MIB: usize = 1024 * 1024;
 
-/// A program behind the HTTP proxy of a device, in a tunnel that it was granted. It said this behind its request.
+/// A program behind the HTTP proxy of a device, in a tunnel that it was granted. It said this behind its
+/// request.
 async fn tunnel(device: &Device, to: SocketAddr, early: &[u8]) -> TcpStream {
     let streams = Arc::new(On(device.connection.clone()));
     let gateway = Gateway::new(streams).with_sessions(device.takers.clone());

@@ -19,8 +19,8 @@ const WITH_VALUE: &str = "BbcDEeFIiJLlmOoPpQRSWw";
 ///
 /// Everything is passed to ssh as it is, but for the host: a name or a ticket of a peer. Options before
 /// the host that whimbrel has too (-q, -v, --names, …) are whimbrel's. The exit code is that of ssh.
-/// `whimbrel setup ssh` lets ssh, scp, rsync and git do without this command. With `--session` the remote shell
-/// goes on when its user does: the same command on another device shows it there, and detaches it here.
+/// `whimbrel setup ssh` lets ssh, scp, rsync and git do without this command. With `--session` the remote
+/// shell goes on when its user does: the same command on another device shows it there, and detaches it here.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -66,8 +66,8 @@ fn session_name(text: &str) -> Result<String, String> {
     is_name.then(|| text.to_owned()).ok_or_else(|| "a name is 1 to 32 letters, digits, - and _".to_owned())
 }
 
-/// What the user's shell there runs: what keeps a session by this name, begun if there is none, and taken from
-/// where it was shown.
+/// What the user's shell there runs: what keeps a session by this name, begun if there is none, and taken
+/// from where it was shown.
 fn keeping(session: &str) -> String {
     // Within the quotes it is a POSIX shell's, whatever the user's is.
     format!(

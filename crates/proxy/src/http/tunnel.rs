@@ -1,5 +1,5 @@
-//! Bytes that pass in both directions and are not looked at: CONNECT, and WebSocket once both sides speak it. A
-//! tunnel through a gateway that keeps sessions is one, and can move to another device.
+//! Bytes that pass in both directions and are not looked at: CONNECT, and WebSocket once both sides speak it.
+//! A tunnel through a gateway that keeps sessions is one, and can move to another device.
 
 use super::origins::Lease;
 use super::watched::{Traffic, Watched};
@@ -93,8 +93,8 @@ impl Tunnel {
         &self.to
     }
 
-    /// Passes bytes on until both sides have ended, or one has failed, or it goes on at another device. Returns
-    /// what passed in it, if that was counted.
+    /// Passes bytes on until both sides have ended, or one has failed, or it goes on at another device.
+    /// Returns what passed in it, if that was counted.
     pub(super) async fn run(self, traffic: &Traffic) -> Option<Passed> {
         let Self { to, client, server } = self;
         traffic.is_tunnel_now();
@@ -122,8 +122,8 @@ impl Tunnel {
     }
 }
 
-/// Carries a session to and from the client's own socket, of which it is asked how far the client is. The gateway
-/// ends one on which nothing moves.
+/// Carries a session to and from the client's own socket, of which it is asked how far the client is. The
+/// gateway ends one on which nothing moves.
 async fn carry(session: Attached, client: Upgraded, traffic: &Traffic) -> io::Result<()> {
     let parts = client.downcast::<TokioIo<Watched>>();
     let parts = parts.map_err(|_| io::Error::other("the client's connection is not one of this proxy"))?;

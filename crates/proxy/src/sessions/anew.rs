@@ -1,8 +1,9 @@
-//! The adapter for protocols of lines: what a program hears that begins one anew, in a session that is long under
-//! way. What it says to begin is answered by what the server said then, and the server does not hear it again.
+//! The adapter for protocols of lines: what a program hears that begins one anew, in a session that is long
+//! under way. What it says to begin is answered by what the server said then, and the server does not hear it
+//! again.
 //!
-//! IRC is known by its welcome. Of other protocols the program's first lines are its own beginning, as many as
-//! the user says: each is answered by the next line that the server had said.
+//! IRC is known by its welcome. Of other protocols the program's first lines are its own beginning, as many
+//! as the user says: each is answered by the next line that the server had said.
 
 mod irc;
 
@@ -75,8 +76,8 @@ impl Anew {
         Ok(anew)
     }
 
-    /// Lets a program begin: answers what it says until then. Returns what of that is for the server. One that
-    /// says nothing more for six seconds has begun.
+    /// Lets a program begin: answers what it says until then. Returns what of that is for the server. One
+    /// that says nothing more for six seconds has begun.
     ///
     /// # Errors
     /// When the program ends, or says too much without having begun.
@@ -170,8 +171,8 @@ mod tests {
     use super::*;
     use crate::sessions::beginning::Beginning;
 
-    /// What a gateway tells of a session whose server has said this, the first part unasked, and whose program has
-    /// taken all of it.
+    /// What a gateway tells of a session whose server has said this, the first part unasked, and whose
+    /// program has taken all of it.
     fn told(greeting: &[u8], then: &[u8]) -> (Vec<u8>, u64) {
         let mut beginning = Beginning::new();
         beginning.sees(greeting);

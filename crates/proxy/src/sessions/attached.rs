@@ -96,9 +96,9 @@ impl Attached {
         Rest::new(self.head(), self.granted.offset, request)
     }
 
-    /// What a program hears that begins a protocol of lines anew. So many first lines are its own beginning, which
-    /// the server does not hear again; those of IRC are known. What is returned by [`Anew::begin`] is carried
-    /// as what was read of the program before.
+    /// What a program hears that begins a protocol of lines anew. So many first lines are its own beginning,
+    /// which the server does not hear again; those of IRC are known. What is returned by [`Anew::begin`] is
+    /// carried as what was read of the program before.
     ///
     /// # Errors
     /// When it is not known how the session began.

@@ -1,5 +1,5 @@
-//! How a session of a text protocol began: what its server said first, and the line of which its program has a
-//! part. Another program, which begins anew, is given both.
+//! How a session of a text protocol began: what its server said first, and the line of which its program has
+//! a part. Another program, which begins anew, is given both.
 //!
 //! ```text
 //! told = 0, greeting (2), part (2 + n), what the server said first
@@ -91,8 +91,8 @@ impl Beginning {
         }
     }
 
-    /// What a device is told that has the session from this offset on, which is where its program before is: all
-    /// that was said first and will not come again. Nothing if that is none, or no text.
+    /// What a device is told that has the session from this offset on, which is where its program before is:
+    /// all that was said first and will not come again. Nothing if that is none, or no text.
     pub(super) fn told(&self, offset: u64) -> Vec<u8> {
         let taken = usize::try_from(offset).unwrap_or(usize::MAX);
         if !self.is_text || taken == 0 {
@@ -123,8 +123,8 @@ impl Begun {
         head.first() == Some(&MARK)
     }
 
-    /// Of what stands where the head of HTTP would, in a session that goes on at this offset. `None` if nothing
-    /// is known.
+    /// Of what stands where the head of HTTP would, in a session that goes on at this offset. `None` if
+    /// nothing is known.
     pub(super) fn of(head: &[u8], offset: u64) -> Option<Self> {
         if offset == 0 {
             // All comes as it came.
