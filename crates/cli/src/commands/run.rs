@@ -77,19 +77,23 @@ pub(crate) async fn run(globals: &Globals, args: Run) -> Result<()> {
     // Before the program is there, so that none is lost.
     let mut signals = catch()?;
     let child = command.spawn().map_err(|error| unrunnable(program, &error))?;
-    let mut serving = pin!(proxy.serve(listener));
-    let status = tokio::select! {
-        status = wait(child, &mut signals) => status?,
-        () = &mut serving => anyhow::bail!("the proxy has ended"),
-        never = reaching::renewing(network.as_ref()) => match never {},
-    };
-    if args.flags.reach.through.is_some() {
-        // A session that does not hear that its program has ended would be held for another one.
-        tokio::select! {
-            () = serving => {}
-            () = settled(&proxy) => {}
+    // The proxy ends before the network does.
+    let status = {
+        let mut serving = pin!(proxy.serve(listener));
+        let status = tokio::select! {
+            status = wait(child, &mut signals) => status?,
+            () = &mut serving => anyhow::bail!("the proxy has ended"),
+            never = reaching::renewing(network.as_ref()) => match never {},
+        };
+        if args.flags.reach.through.is_some() {
+            // A session that does not hear that its program has ended would be held for another one.
+            tokio::select! {
+                () = serving => {}
+                () = settled(&proxy) => {}
+            }
         }
-    }
+        status
+    };
     if let Some(network) = network {
         network.close().await;
     }
