@@ -98,62 +98,114 @@ with open(seen, "wb", 0) as seen:
                 connection.sendall(b"QUIT\r\n")
 "#;
 
-/// The only session, as a device is told of it.
-fn session(world: &World, device: &str, ticket: &str) -> Value {
-    let said = world.run(device, &["sessions", "--json", "--through", ticket]);
-    let said: Value = serde_json::from_str(&said.succeeded().stdout).unwrap();
-    assert_eq!(said["sessions"].as_array().unwrap().len(), 1, "{said}");
-    said["sessions"][0].clone()
+/// A chat of a phone through a gateway, which is in the middle of a line, and which the desk may take.
+struct Chat {
+    world: World,
+    ticket: String,
+    client: Process,
+    _running: [Process; 3],
+}
+
+impl Chat {
+    fn new() -> Self {
+        let world = World::new();
+        let (at, first) = (dead_port(), world.path("first"));
+        let mut server = Command::new("python3");
+        server.args(["-u", "-c", SERVER, &at.port().to_string()]).arg(world.path("heard"));
+        let server = Process::start(&mut server);
+        // That is the first connection.
+        wait_for("the server listens", || TcpStream::connect(at).ok());
+        fs::write(world.path("client.py"), CLIENT).unwrap();
+        let [phone, desk] = ["phone", "desk"].map(|device| world.id(device));
+        let serve = ["gateway", "serve", "--ticket", "--json", "--to", "127.0.0.1", "--allow", &phone];
+        let mut gateway = world.start("gate", &[&serve[..], &["--allow", &desk]].concat());
+        let ticket = gateway.next_json()["ticket"].as_str().unwrap().to_owned();
+        let through = ["proxy", "http", "--listen", "127.0.0.1:0", "--json", "--through", &ticket];
+        let mut proxy = world.start("phone", &through);
+        let listening = proxy.next_json()["listening"].as_str().unwrap().to_owned();
+        let mut client = Command::new("python3");
+        client.arg("-u").arg(world.path("client.py"));
+        client.args(["127.0.0.1", &at.port().to_string(), "ada", "split"]).arg(&first);
+        let client = Process::start(client.env("IRC_PROXY", listening));
+        wait_for("a part of a line", || {
+            let seen = fs::read(&first).unwrap_or_default();
+            seen.ends_with(b" PRIVMSG #room :one ").then_some(())
+        });
+        Self { world, ticket, client, _running: [server, gateway, proxy] }
+    }
+
+    /// The phone lets the desk take it. Returns what it is called.
+    fn hand_over(&self) -> String {
+        let said = self.world.run("phone", &["sessions", "--json", "--through", &self.ticket]);
+        let said: Value = serde_json::from_str(&said.succeeded().stdout).unwrap();
+        assert_eq!(said["sessions"].as_array().unwrap().len(), 1, "{said}");
+        let id = said["sessions"][0]["id"].as_str().unwrap().to_owned();
+        let to = self.world.id("desk");
+        self.world.run("phone", &["handoff", &id, "--to", &to, "--through", &self.ticket]).succeeded();
+        id
+    }
+
+    /// The client of the desk, which has another name.
+    fn second(&self) -> Vec<String> {
+        let path = |name: &str| self.world.path(name).to_str().unwrap().to_owned();
+        let words = ["{host}", "{port}", "bob", "hello"].map(str::to_owned);
+        let python = ["python3".to_owned(), "-u".to_owned(), path("client.py")];
+        python.into_iter().chain(words).chain([path("second")]).collect()
+    }
+
+    /// It went on in the second client: that is as if it had registered, and has whole lines.
+    fn went_on(mut self) {
+        self.client.finish(LIMIT).succeeded();
+        let expected = "\
+            :irc.test NOTICE * :*** Looking up your hostname\r\n\
+            :irc.test CAP * LS :\r\n\
+            :irc.test 001 ada :Welcome\r\n\
+            :irc.test 375 ada :-\r\n\
+            :irc.test 372 ada :- hello\r\n\
+            :irc.test 376 ada :End\r\n\
+            :bot!b@irc.test PRIVMSG #room :one line\r\n\
+            :bot!b@irc.test PRIVMSG #room :heard hello\r\n";
+        assert_eq!(fs::read_to_string(self.world.path("second")).unwrap(), expected);
+        let expected = "\
+            2 CAP LS 302\n2 NICK ada\n2 USER ada 0 * :ada\n2 CAP END\n2 PRIVMSG #room :split\n\
+            2 PRIVMSG #room :hello\n2 QUIT\n";
+        let heard = fs::read_to_string(self.world.path("heard")).unwrap();
+        assert_eq!(heard, expected, "one registration, on one connection");
+    }
 }
 
 #[test]
 fn a_chat_goes_on_in_a_client_that_registers_anew_and_the_server_hears_of_one() {
-    let world = World::new();
-    let at = dead_port();
-    let (heard, first, second) = (world.path("heard"), world.path("first"), world.path("second"));
-    let mut server = Command::new("python3");
-    server.args(["-u", "-c", SERVER, &at.port().to_string()]).arg(&heard);
-    let _server = Process::start(&mut server);
-    // That is the first connection.
-    wait_for("the server listens", || TcpStream::connect(at).ok());
-    let [phone, desk] = ["phone", "desk"].map(|device| world.id(device));
-    let serve = ["gateway", "serve", "--ticket", "--json", "--to", "127.0.0.1"];
-    let mut gateway = world.start("gate", &[&serve[..], &["--allow", &phone, "--allow", &desk]].concat());
-    let ticket = gateway.next_json()["ticket"].as_str().unwrap().to_owned();
-    let through = ["proxy", "http", "--listen", "127.0.0.1:0", "--json", "--through", &ticket];
-    let mut proxy = world.start("phone", &through);
-    let listening = proxy.next_json()["listening"].as_str().unwrap().to_owned();
-    let mut client = Command::new("python3");
-    client.args(["-u", "-c", CLIENT, "127.0.0.1", &at.port().to_string(), "ada", "split"]);
-    let mut client = Process::start(client.arg(&first).env("IRC_PROXY", listening));
-    wait_for("a part of a line", || {
-        let seen = fs::read(&first).unwrap_or_default();
-        seen.ends_with(b" PRIVMSG #room :one ").then_some(())
-    });
-
-    let id = session(&world, "phone", &ticket)["id"].as_str().unwrap().to_owned();
-    world.run("phone", &["handoff", &id, "--to", &desk, "--through", &ticket]).succeeded();
-    let to = second.to_str().unwrap();
-    let take = ["take", &id, "--through", &ticket, "--as", "line", "--"];
+    let chat = Chat::new();
+    let (id, second) = (chat.hand_over(), chat.second());
+    let take = ["take", &id, "--through", &chat.ticket, "--as", "line", "--"];
     // The flags that each command of a test gets are behind what the client looks at.
-    let program = ["python3", "-u", "-c", CLIENT, "{host}", "{port}", "bob", "hello", to];
-    world.run("desk", &[&take[..], &program].concat()).succeeded();
-    client.finish(LIMIT).succeeded();
+    let second = second.iter().map(String::as_str);
+    let words: Vec<&str> = take.into_iter().chain(second).collect();
+    chat.world.run("desk", &words).succeeded();
+    chat.went_on();
+}
 
-    let expected = "\
-        :irc.test NOTICE * :*** Looking up your hostname\r\n\
-        :irc.test CAP * LS :\r\n\
-        :irc.test 001 ada :Welcome\r\n\
-        :irc.test 375 ada :-\r\n\
-        :irc.test 372 ada :- hello\r\n\
-        :irc.test 376 ada :End\r\n\
-        :bot!b@irc.test PRIVMSG #room :one line\r\n\
-        :bot!b@irc.test PRIVMSG #room :heard hello\r\n";
-    assert_eq!(fs::read_to_string(&second).unwrap(), expected);
-    let expected = "\
-        2 CAP LS 302\n2 NICK ada\n2 USER ada 0 * :ada\n2 CAP END\n2 PRIVMSG #room :split\n\
-        2 PRIVMSG #room :hello\n2 QUIT\n";
-    assert_eq!(fs::read_to_string(&heard).unwrap(), expected, "one registration, on one connection");
+#[test]
+fn an_agent_starts_a_client_that_begins_a_chat_anew() {
+    let chat = Chat::new();
+    let entry = "ask = false\n[[app]]\nmatch = \"127.0.0.0/8\"\nadapter = \"line\"\n";
+    // An array of TOML is one of Rust, of words as these.
+    let list = format!("{entry}run = {:?}\n", chat.second());
+    fs::write(chat.world.config("desk", "apps.toml"), list).unwrap();
+    let phone = chat.world.id("phone");
+    let agent = ["agent", "--json", "--through", &chat.ticket, "--from", &phone];
+    let mut agent = chat.world.start("desk", &agent);
+    chat.hand_over();
+    let ended = loop {
+        let said = agent.next_json();
+        assert_ne!(said["event"], "left", "{said}");
+        if said["event"] == "ended" {
+            break said;
+        }
+    };
+    assert_eq!((&ended["how"], &ended["code"]), (&"ended".into(), &0.into()), "{ended}");
+    chat.went_on();
 }
 
 /// A program that connects, and reads until an end.

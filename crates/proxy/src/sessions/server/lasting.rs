@@ -67,3 +67,32 @@ impl Server {
         Ok(Self { socket, kept, voice, waiting, programs, head, beginning, first, squeezed })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn how_a_session_began_goes_on_with_it_and_that_of_an_older_process_is_not_known() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut server = Server::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+        let said = b"hello\r\nyo";
+        server.beginning.sees(said);
+        server.beginning.takes(said);
+        let (told, mut body) = (server.head(9), Vec::new());
+        assert!(told.ends_with(b"yohello\r\n"), "{told:?}");
+        let (record, socket) = server.halt(&mut body).unwrap();
+        let mut record = serde_json::to_value(record).unwrap();
+        let going_on = |record: &serde_json::Value| {
+            let record: ServerRecord = serde_json::from_value(record.clone()).unwrap();
+            let socket = socket.try_clone().unwrap();
+            Server::going_on(record, &mut Body::new(Vec::new()), socket).map(|server| server.head(9))
+        };
+        assert_eq!(going_on(&record).unwrap(), told);
+        record["beginning"]["greeting"] = 10.into();
+        assert!(going_on(&record).is_err(), "a greeting that is longer than what was said");
+        record.as_object_mut().unwrap().remove("beginning");
+        assert_eq!(going_on(&record).unwrap(), b"");
+    }
+}
