@@ -93,6 +93,8 @@ if [ "$purpose" != build ]; then
 	need procps has ps
 	need openssh-client has ssh
 	need openssh-server has sshd
+	# Keeps shells, for the tests of `whimbrel ssh --session`.
+	need tmux has tmux
 	# A home router that passes ports on, for the tests.
 	need miniupnpd-nftables has miniupnpd
 	# An HTTP proxy, for the tests.

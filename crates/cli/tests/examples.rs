@@ -227,6 +227,8 @@ fn ssh(play: &mut Play) {
     play.run("laptop", "whimbrel ssh --names \"$NAMES\" ada@ssh.home.ada@example.org", "");
     let forwarding = "whimbrel ssh -p 22 -L 8080:localhost:80 ada@ssh.home.ada@example.org uptime";
     play.run("laptop", forwarding, "load average");
+    let kept = "whimbrel ssh --session work ada@ssh.home.ada@example.org";
+    play.elsewhere(kept, "it needs a terminal; tests/ssh.rs");
     play.run("laptop", "ssh -o ProxyCommand='whimbrel pipe ssh.home.ada@example.org' ada@home", "");
     let named = "ssh -o ProxyCommand=\"whimbrel pipe ssh.home.ada@example.org --names '$NAMES'\" ada@home";
     play.run("laptop", named, "");
@@ -387,6 +389,9 @@ fn sessions(play: &mut Play) {
     let asked = "whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}";
     play.run("laptop", asked, "");
     play.also("laptop", "test $(stat -c %s rest) -gt 1000000 && echo moved", "moved");
+    let anew =
+        "whimbrel take SESSION --through gate.home.ada@example.org --as line -- irssi -c {host} -p {port}";
+    play.elsewhere(anew, "tests/session_lines.rs");
     agents(play);
 }
 

@@ -11,11 +11,26 @@ use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 
 use common::LIMIT;
-use download::{Stage, requests};
+use download::{Stage, Way, requests};
 
 #[test]
 fn a_download_of_curl_on_the_phone_goes_on_at_the_desk_from_the_very_byte() {
-    let mut stage = Stage::new(Some("desk"));
+    goes_on_at_the_desk(Way::Socks);
+}
+
+#[test]
+fn a_download_in_a_tunnel_of_the_http_proxy_goes_on_at_the_desk() {
+    goes_on_at_the_desk(Way::Http);
+}
+
+#[test]
+fn a_download_of_a_program_that_is_run_goes_on_at_the_desk() {
+    goes_on_at_the_desk(Way::Run);
+}
+
+/// A download of the phone moves to a program of the desk that takes bytes as they are.
+fn goes_on_at_the_desk(way: Way) {
+    let mut stage = Stage::by(way, Some("desk"));
     let session = stage.session("desk");
     assert_eq!((&session["may"], &session["standing"]), (&"consent".into(), &"live".into()));
     let id = session["id"].as_str().unwrap();

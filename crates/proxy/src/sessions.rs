@@ -10,6 +10,7 @@
 //! table     the gateway: which sessions there are, whose they are, who may take them
 //! budget    the gateway: how many bytes are kept, of one device and in all
 //! running   the gateway: one session; `server` and `seat` are its two sides
+//! beginning how a session of a text protocol began: both sides
 //! serving   the gateway: requests about sessions
 //! lasting   the gateway: sessions that go on in another process; `parts`: their bytes
 //! words     a device is told of a session that was handed over to it: both sides
@@ -18,6 +19,7 @@
 //! attached  a device: a session that it has
 //! carrying  a device: its bytes; `program` knows how far a program is
 //! http      a device: the rest of an answer, for a program that asks anew
+//! anew      a device: what a program hears that begins a protocol of lines anew
 //! alarm     a timer, for either end
 //! ```
 //!
@@ -26,8 +28,10 @@
 //! side ever waits to hear the other (docs/devices.md).
 
 mod alarm;
+mod anew;
 mod asking;
 mod attached;
+mod beginning;
 mod budget;
 mod carrying;
 mod frame;
@@ -47,6 +51,7 @@ mod table;
 mod window;
 mod words;
 
+pub use anew::{Anew, NoBeginning};
 pub use asking::SessionError;
 pub use attached::Attached;
 pub use carrying::Outcome;

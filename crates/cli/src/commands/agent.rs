@@ -55,7 +55,7 @@ Examples:
 The list of programs, of which the first that matches is taken:
   [[app]]
   match = \"http\"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT]
-  adapter = \"http\"        # it asks by HTTP, and gets the rest; raw: it gets the bytes as they are
+  adapter = \"http\"        # asks by HTTP, gets the rest; raw: bytes as they are; line: begins anew
   run = [\"mpv\", \"--\", \"{url}\"]
   ask = false             # also for all entries, above the first one"))]
 pub(crate) struct Agent {

@@ -5,7 +5,9 @@ use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::pin::pin;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -17,6 +19,7 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
+use whimbrel_proxy::HttpProxy;
 
 use crate::commands::proxy::http::HttpFlags;
 use crate::commands::proxy::reaching;
@@ -29,6 +32,9 @@ const VARIABLES: [&str; 4] = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_
 /// Programs that are known not to look there.
 const IGNORING: [&str; 12] =
     ["dig", "host", "mosh", "nc", "ncat", "nslookup", "ping", "scp", "sftp", "ssh", "telnet", "traceroute"];
+/// For the last connections of a program that has ended to end, and how often that is looked at.
+const LAST: Duration = Duration::from_secs(2);
+const LOOKS: Duration = Duration::from_millis(2);
 /// As shells say that a program is not there, or none.
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
@@ -71,10 +77,22 @@ pub(crate) async fn run(globals: &Globals, args: Run) -> Result<()> {
     // Before the program is there, so that none is lost.
     let mut signals = catch()?;
     let child = command.spawn().map_err(|error| unrunnable(program, &error))?;
-    let status = tokio::select! {
-        status = wait(child, &mut signals) => status?,
-        () = proxy.serve(listener) => anyhow::bail!("the proxy has ended"),
-        never = reaching::renewing(network.as_ref()) => match never {},
+    // The proxy ends before the network does.
+    let status = {
+        let mut serving = pin!(proxy.serve(listener));
+        let status = tokio::select! {
+            status = wait(child, &mut signals) => status?,
+            () = &mut serving => anyhow::bail!("the proxy has ended"),
+            never = reaching::renewing(network.as_ref()) => match never {},
+        };
+        if args.flags.reach.through.is_some() {
+            // A session that does not hear that its program has ended would be held for another one.
+            tokio::select! {
+                () = serving => {}
+                () = settled(&proxy) => {}
+            }
+        }
+        status
     };
     if let Some(network) = network {
         network.close().await;
@@ -110,6 +128,16 @@ fn warn(globals: &Globals, program: &OsStr) {
     if let Some(other) = other {
         output::note(globals.quiet, format!("the proxy {other}, which the environment names, is not asked"));
     }
+}
+
+/// Waits until the program's connections are over, or for a moment.
+async fn settled(proxy: &HttpProxy) {
+    let over = async {
+        while proxy.stats().connections > 0 {
+            tokio::time::sleep(LOOKS).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST, over).await;
 }
 
 /// Whether the environment tells programs to use no proxy at all.

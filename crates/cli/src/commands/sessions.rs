@@ -22,8 +22,9 @@ const LEAST_DIGITS: usize = 4;
 
 /// Show the connections through a gateway that this device has, or may take
 ///
-/// Each connection of a program behind `whimbrel proxy socks --through` is a session, which goes on at
-/// another device of yours when that takes it: docs/devices.md has the rules.
+/// Each connection of a program behind `whimbrel proxy socks --through` is a session, and each tunnel of
+/// `proxy http --through` and `run --through`. It goes on at another device of yours when that takes it:
+/// docs/devices.md has the rules.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

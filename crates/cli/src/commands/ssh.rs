@@ -19,13 +19,18 @@ const WITH_VALUE: &str = "BbcDEeFIiJLlmOoPpQRSWw";
 ///
 /// Everything is passed to ssh as it is, but for the host: a name or a ticket of a peer. Options before
 /// the host that whimbrel has too (-q, -v, --names, …) are whimbrel's. The exit code is that of ssh.
-/// `whimbrel setup ssh` lets ssh, scp, rsync and git do without this command.
+/// `whimbrel setup ssh` lets ssh, scp, rsync and git do without this command. With `--session` the remote
+/// shell goes on when its user does: the same command on another device shows it there, and detaches it here.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel ssh ada@ssh.home.ada@example.org
-  whimbrel ssh -p 22 -L 8080:localhost:80 ada@ssh.home.ada@example.org uptime"))]
+  whimbrel ssh -p 22 -L 8080:localhost:80 ada@ssh.home.ada@example.org uptime
+  whimbrel ssh --session work ada@ssh.home.ada@example.org"))]
 pub(crate) struct Ssh {
+    /// Keep the remote shell by this name, in tmux or screen there. Stands before all that is ssh's
+    #[arg(long, value_name = "NAME", value_parser = session_name)]
+    session: Option<String>,
     /// [USER@] and a name, an id or a ticket, with ssh's options before and a command behind it
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "HOST")]
     args: Vec<OsString>,
@@ -39,10 +44,39 @@ pub(crate) fn run(globals: &Globals, args: Ssh) -> Result<()> {
     let (user, peer) = destination(host).map_err(Failure::usage)?;
     let proxy = format!("ProxyCommand={} pipe -- {}", this_program(globals)?, peer.as_argument());
     let host = user.map_or_else(|| alias(&peer), |user| format!("{user}@{}", alias(&peer)));
+    let (before, behind) = (&args.args[..at], &args.args[at + 1..]);
     let mut ssh = Command::new("ssh");
-    ssh.arg("-o").arg(proxy).args(&args.args[..at]).arg(host).args(&args.args[at + 1..]);
+    ssh.arg("-o").arg(proxy);
+    if args.session.is_some() {
+        if !behind.is_empty() {
+            return Err(Failure::usage("--session keeps a shell: leave out the command behind the host"));
+        }
+        // A terminal there, although there is a command.
+        ssh.arg("-t");
+    }
+    ssh.args(before).arg(host).args(behind).args(args.session.as_deref().map(keeping));
     // Only returns if it cannot be run.
     Err(anyhow::Error::new(ssh.exec())).context("cannot run ssh; install OpenSSH's client")
+}
+
+/// The name of a session, which is a word for any shell, for tmux and for screen.
+fn session_name(text: &str) -> Result<String, String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_name = (1..=32).contains(&text.len()) && !text.starts_with('-') && text.bytes().all(fits);
+    is_name.then(|| text.to_owned()).ok_or_else(|| "a name is 1 to 32 letters, digits, - and _".to_owned())
+}
+
+/// What the user's shell there runs: what keeps a session by this name, begun if there is none, and taken
+/// from where it was shown.
+fn keeping(session: &str) -> String {
+    // Within the quotes it is a POSIX shell's, whatever the user's is.
+    format!(
+        "exec sh -c '\
+         if command -v tmux >/dev/null 2>&1; then exec tmux new-session -A -D -s {session}; fi; \
+         if command -v screen >/dev/null 2>&1; then exec screen -d -R -S {session}; fi; \
+         echo \"whimbrel: neither tmux nor screen is installed here; install one of them\" >&2; \
+         exit 127'"
+    )
 }
 
 /// Where ssh's host is among its arguments.
@@ -175,6 +209,59 @@ mod tests {
         assert_eq!(at("-N -- host"), Some(2));
         assert_eq!(at("-p 22"), None);
         assert_eq!(at("-V"), None);
+    }
+
+    #[test]
+    fn a_session_is_kept_by_tmux_or_screen_and_without_both_it_is_said_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/bin/sh", folder.path().join("sh")).unwrap();
+        let run = || {
+            let mut shell = Command::new("/bin/sh");
+            let output = shell.arg("-c").arg(keeping("work")).env("PATH", folder.path()).output().unwrap();
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+            (output.status.code(), text(output.stdout), text(output.stderr))
+        };
+        let (code, _, said) = run();
+        assert_eq!((code, said.contains("neither tmux nor screen")), (Some(127), true), "{said}");
+        for (program, says) in
+            [("screen", "screen -d -R -S work\n"), ("tmux", "tmux new-session -A -D -s work\n")]
+        {
+            let file = folder.path().join(program);
+            std::fs::write(&file, format!("#!/bin/sh\necho {program} \"$@\"\n")).unwrap();
+            std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            assert_eq!(run(), (Some(0), says.to_owned(), String::new()));
+        }
+    }
+
+    #[test]
+    fn names_of_sessions_are_words() {
+        for name in ["work", "a", "Work-2_b"] {
+            assert_eq!(session_name(name).as_deref(), Ok(name));
+        }
+        for wrong in ["", "-a", "a b", "a.b", "a:b", "a'b", "ä", "$(x)", &"x".repeat(33)] {
+            session_name(wrong).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_session_is_named_before_what_is_sshs() {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            ssh: Ssh,
+        }
+        let read = |line: &str| Line::try_parse_from(line.split(' ')).map(|line| line.ssh).unwrap();
+        let Ssh { session, args } = read("ssh --session work -p 22 host");
+        assert_eq!(
+            (session.as_deref(), args),
+            (Some("work"), ["-p", "22", "host"].map(OsString::from).to_vec())
+        );
+        assert_eq!(
+            read("ssh -p 22 host --session work").args.len(),
+            5,
+            "all behind ssh's first word is its own"
+        );
     }
 
     #[test]

@@ -28,20 +28,27 @@ use crate::{output, rule};
 ///
 /// The first program of yours that connects to what is printed gets what the program there has not taken,
 /// and then what comes. The server sees one and the same connection. A program may be started for it:
-/// {port} and {url} in its arguments stand for where. With `--as http` it must ask for that very URL.
+/// {port} and {url} in its arguments stand for where. With `--as http` it must ask for that very URL. With
+/// `--as line` it may begin a chat anew: it is greeted, and answered when it registers, by what the server
+/// said then, and the server does not hear that again.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel take SESSION --through gate.home.ada@example.org
-  whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}"))]
+  whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}
+  whimbrel take SESSION --through gate.home.ada@example.org --as line -- irssi -c {host} -p {port}"))]
 pub(crate) struct Take {
     /// The session: the first digits of its id, as `whimbrel sessions` shows it
     session: String,
     #[command(flatten)]
     at: At,
-    /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest
+    /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest, `line`
+    /// begins a protocol of lines anew, such as IRC
     #[arg(long = "as", value_enum, value_name = "HOW", default_value_t = How::Raw)]
     how: How,
+    /// With `--as line`: so many first lines of the program are not for the server again; IRC's are known
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    own_lines: u16,
     /// Where to listen for the program; any free port of this host by default
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -60,6 +67,9 @@ pub(crate) async fn run(globals: &Globals, args: Take) -> Result<()> {
     if !args.listen.ip().is_loopback() {
         return Err(Failure::usage("whoever reached that address would get the bytes; listen on 127.0.0.1"));
     }
+    if args.own_lines > 0 && args.how != How::Line {
+        return Err(Failure::usage("--own-lines is for programs that begin anew: say --as line"));
+    }
     with_network(globals, async |network| {
         let sessions = args.at.reach(network).await?;
         let session = find(&sessions, &args.session).await?;
@@ -75,7 +85,7 @@ async fn take(
     sessions: &SessionsAt,
     session: &Listed,
 ) -> Result<()> {
-    let waiting = Waiting::new(args.listen, args.how).await?;
+    let waiting = Waiting::new(args.listen, (args.how, args.own_lines)).await?;
     let place = waiting.place()?;
     let id = session.id.to_string();
     if args.json {

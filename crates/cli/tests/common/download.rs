@@ -45,17 +45,31 @@ pub struct Stage {
     pub ticket: String,
     pub server: Process,
     pub curl: Process,
-    /// The phone's SOCKS proxy.
+    /// The phone's proxy, if it has one of its own.
     pub proxy: String,
     first: PathBuf,
     /// How the gateway was started.
     words: Vec<String>,
     gateway: Process,
-    _socks: Process,
+    _serving: Option<Process>,
+}
+
+/// How the phone's curl reaches the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Socks,
+    /// In a tunnel of the HTTP proxy.
+    Http,
+    /// In one of the proxy that `whimbrel run` has for it.
+    Run,
 }
 
 impl Stage {
     pub fn new(phone_lets: Option<&str>) -> Self {
+        Self::by(Way::Socks, phone_lets)
+    }
+
+    pub fn by(way: Way, phone_lets: Option<&str>) -> Self {
         let world = World::new();
         let (file, first) = (random(), world.path("first"));
         fs::create_dir(world.path("site")).unwrap();
@@ -72,14 +86,31 @@ impl Stage {
         let mut gateway = world.start("gate", &words);
         let words = words.into_iter().map(str::to_owned).collect();
         let ticket = gateway.next_json()["ticket"].as_str().unwrap().to_owned();
-        let through = ["proxy", "socks", "--listen", "127.0.0.1:0", "--json", "--through", &ticket];
-        let mut socks = world.start("phone", &through);
-        let proxy = socks.next_json()["listening"].as_str().unwrap().to_owned();
-        let mut curl = Command::new("curl");
-        curl.args(["-sS", "--limit-rate", "2M", "--max-time", "300", "--socks5-hostname", &proxy, "-o"]);
-        let curl = Process::start(curl.arg(&first).arg(format!("http://{at}/film")));
+        let (proxy, serving) = match way {
+            Way::Socks => proxy(&world, "socks", &ticket),
+            Way::Http => proxy(&world, "http", &ticket),
+            Way::Run => (String::new(), None),
+        };
+        let by: &[&str] = match way {
+            Way::Socks => &["--socks5-hostname", &proxy],
+            Way::Http => &["--noproxy", "", "--proxytunnel", "--proxy", &proxy],
+            Way::Run => &["--noproxy", "", "--proxytunnel"],
+        };
+        let slowly = ["-sS", "--limit-rate", "2M", "--max-time", "300", "-o", first.to_str().unwrap()];
+        let url = format!("http://{at}/film");
+        let words_of_curl = [&["curl"][..], &slowly, by, &[url.as_str()]].concat();
+        let curl = match way {
+            Way::Run => {
+                // The flags that each command of a test gets go to the shell, which has no use for them.
+                let quoted: Vec<_> = words_of_curl.iter().map(|word| format!("'{word}'")).collect();
+                let script = format!("exec {}", quoted.join(" "));
+                world.start("phone", &["run", "--through", &ticket, "--", "sh", "-c", &script])
+            }
+            Way::Socks | Way::Http => Process::start(Command::new("curl").args(&words_of_curl[1..])),
+        };
         wait_for("the download grows", || (length(&first) > 1 << 20).then_some(()));
-        let stage = Self { world, file, ticket, server, curl, proxy, first, words, gateway, _socks: socks };
+        let stage =
+            Self { world, file, ticket, server, curl, proxy, first, words, gateway, _serving: serving };
         if let Some(device) = phone_lets {
             stage.hand_over("phone", device);
         }
@@ -142,6 +173,14 @@ impl Stage {
         assert_eq!(first.len() + second.len(), self.file.len(), "bytes were lost, or came twice");
         assert_eq!(Sha256::digest([first, second].concat()), Sha256::digest(&self.file));
     }
+}
+
+/// A proxy of the phone through the gateway, and where it listens.
+fn proxy(world: &World, kind: &str, ticket: &str) -> (String, Option<Process>) {
+    let through = ["proxy", kind, "--listen", "127.0.0.1:0", "--json", "--through", ticket];
+    let mut serving = world.start("phone", &through);
+    let at = serving.next_json()["listening"].as_str().unwrap().to_owned();
+    (at, Some(serving))
 }
 
 /// How many requests and connections an HTTP server of Python has seen.

@@ -16,6 +16,7 @@ use hyper::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderValue, MAX_FORWARDS, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
+use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -98,20 +99,39 @@ async fn connect(
     }
     let to = target::tunnel(request.uri())?;
     own_key::check_tunnel(&to, request.headers())?;
-    let before = proxy.tunnels.of(&to);
-    let intents = before.map_or_else(Intents::default, |passed| passed.intents());
+    let client = hyper::upgrade::on(&mut request);
     if proxy.intercepting.as_ref().is_some_and(|intercepting| intercepting.wants(&to)) {
-        let client = hyper::upgrade::on(&mut request);
+        let intents = expected(proxy, &to);
         slot.put(Agreed::Asked(Asked { to, client, intents }));
         return Ok(Response::new(Body::empty()));
     }
-    let reached = tokio::time::timeout(CONNECT, proxy.origins.upstream().reach(&to, &intents)).await;
-    let reached = reached.map_err(|_| Problem::late(format!("{to} is not reached in time")))??;
-    tracing::debug!(%to, by = reached.by, "a tunnel");
+    let tunnel = open(proxy, to, client).await?;
     proxy.counts.tunnels.fetch_add(1, Ordering::Relaxed);
-    let client = hyper::upgrade::on(&mut request);
-    slot.put(Agreed::Tunnel(Tunnel { to, client, server: Far::Stream(reached.stream) }));
+    slot.put(Agreed::Tunnel(tunnel));
     Ok(Response::new(Body::empty()))
+}
+
+/// What tunnels to there were like before.
+fn expected(proxy: &Proxy, to: &Destination) -> Intents {
+    proxy.tunnels.of(to).map_or_else(Intents::default, |passed| passed.intents())
+}
+
+/// Opens a tunnel: a session, where there is a gateway that keeps them.
+async fn open(proxy: &Proxy, to: Destination, client: OnUpgrade) -> Result<Tunnel, Problem> {
+    let late = || Problem::late(format!("{to} is not reached in time"));
+    let upstream = proxy.origins.upstream();
+    if let Some(opening) = upstream.session(&to) {
+        let opened = tokio::time::timeout(CONNECT, opening).await.map_err(|_| late())??;
+        if let Some((session, by)) = opened {
+            tracing::debug!(%to, by, session = %session.id(), "a tunnel");
+            return Ok(Tunnel::in_session(to, client, session));
+        }
+    }
+    let intents = expected(proxy, &to);
+    let reached = tokio::time::timeout(CONNECT, upstream.reach(&to, &intents)).await;
+    let reached = reached.map_err(|_| late())??;
+    tracing::debug!(%to, by = reached.by, "a tunnel");
+    Ok(Tunnel::new(to, client, Far::Stream(reached.stream)))
 }
 
 async fn forward(
@@ -176,7 +196,7 @@ async fn pass_on(
     match client {
         Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
             let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
-            slot.put(Agreed::Tunnel(Tunnel { to: target.to, client, server }));
+            slot.put(Agreed::Tunnel(Tunnel::new(target.to, client, server)));
             let (mut head, _) = answer.into_parts();
             passing::prepare(&proxy.pseudonym, &mut head);
             fields::upgrade_to_websocket(&mut head.headers);

@@ -69,7 +69,7 @@ async fn speak(client: &Arc<Client>, stream: TcpStream, traffic: &Arc<Traffic>) 
     let slot = Arc::new(Slot::default());
     let limits = Limits { head: HEAD_LIMIT, buffer: HEAD };
     let answering = |request| answer(Arc::clone(client), Arc::clone(&slot), request).boxed();
-    let watched = Box::new(Watched::new(stream, Arc::clone(traffic)));
+    let watched = Watched::new(stream, Arc::clone(traffic));
     speaking::speak(watched, traffic, limits, &answering).await;
     if let Some(tunnel) = slot.take() {
         Box::pin(tunnel.run(traffic)).await;
@@ -128,7 +128,7 @@ impl Client {
         match upgraded {
             Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
-                slot.put(Tunnel { to, client, server });
+                slot.put(Tunnel::new(to, client, server));
                 let (mut head, _) = answer.into_parts();
                 passing::prepare(PSEUDONYM, &mut head);
                 fields::upgrade_to_websocket(&mut head.headers);

@@ -181,7 +181,7 @@ impl Intercepting {
         let limits = Limits { head: self.inside.settings.request_limit, buffer: BUFFER };
         let answering =
             |request| answer_inside(Arc::clone(&self.inside), Arc::clone(&slot), to.clone(), request).boxed();
-        let watched = Box::new(Watched::new(stream, Arc::clone(&traffic)));
+        let watched = Watched::new(stream, Arc::clone(&traffic));
         speaking::speak(watched, &traffic, limits, &answering).await;
         if let Some(Agreed::Tunnel(tunnel)) = slot.take() {
             outer.is_tunnel_now();

@@ -70,11 +70,11 @@ async fn speak(proxy: &Arc<Proxy>, stream: TcpStream, traffic: &Arc<Traffic>) {
     let slot = Arc::new(Slot::default());
     let limits = Limits { head: proxy.settings.request_limit, buffer: BUFFER };
     let answering = |request| answer(Arc::clone(proxy), Arc::clone(&slot), request).boxed();
-    let watched = Box::new(Watched::new(stream, Arc::clone(traffic)));
+    let watched = Watched::new(stream, Arc::clone(traffic));
     speaking::speak(watched, traffic, limits, &answering).await;
     // On the heap, as answers: a connection that only waits has no need of its memory.
     let (to, passed) = match (slot.take(), &proxy.intercepting) {
-        (Some(Agreed::Tunnel(tunnel)), _) => (tunnel.to.clone(), Some(Box::pin(tunnel.run(traffic)).await)),
+        (Some(Agreed::Tunnel(tunnel)), _) => (tunnel.to().clone(), Box::pin(tunnel.run(traffic)).await),
         (Some(Agreed::Asked(asked)), Some(intercepting)) => {
             (asked.to.clone(), Box::pin(intercepting.serve(proxy, asked, traffic)).await)
         }

@@ -29,8 +29,8 @@ pub(super) type Answering<'a> =
     &'a (dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync);
 
 /// Speaks HTTP on a watched connection until it ends, or something else has been agreed on.
-pub(super) async fn speak(
-    watched: Box<dyn Duplex>,
+pub(super) async fn speak<S: Duplex + 'static>(
+    watched: S,
     traffic: &Arc<Traffic>,
     limits: Limits,
     answer: Answering<'_>,

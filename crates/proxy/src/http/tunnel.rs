@@ -1,15 +1,18 @@
 //! Bytes that pass in both directions and are not looked at: CONNECT, and WebSocket once both sides speak it.
+//! A tunnel through a gateway that keeps sessions is one, and can move to another device.
 
 use super::origins::Lease;
 use super::rewound::Rewound;
-use super::watched::Traffic;
-use crate::{Destination, Duplex};
+use super::watched::{Traffic, Watched};
+use crate::whole::keep_alive;
+use crate::{Attached, Destination, Duplex};
 use bytes::Bytes;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio::net::TcpStream;
 use whimbrel_access::Intents;
 
 /// What is read at once. Larger is no faster on loopback, and there are two for each tunnel.
@@ -23,9 +26,16 @@ const WEIGHT: u64 = 4;
 
 /// A tunnel that begins when the answer that agreed to it has gone out.
 pub(super) struct Tunnel {
-    pub(super) to: Destination,
-    pub(super) client: OnUpgrade,
-    pub(super) server: Far,
+    to: Destination,
+    client: OnUpgrade,
+    server: Server,
+}
+
+/// Where a tunnel leads.
+enum Server {
+    Far(Far),
+    /// To a gateway, which has the server's connection.
+    Session(Box<Attached>),
 }
 
 /// A tunnel that a client was told it has, and of which its first words decide what becomes.
@@ -93,15 +103,42 @@ impl<T> Slot<T> {
 }
 
 impl Tunnel {
-    /// Passes bytes on until both sides have ended, or one has failed. Returns what passed in it.
-    pub(super) async fn run(self, traffic: &Traffic) -> Passed {
+    /// One that stays on this device.
+    pub(super) fn new(to: Destination, client: OnUpgrade, server: Far) -> Self {
+        Self { to, client, server: Server::Far(server) }
+    }
+
+    /// One that can move to another device.
+    pub(super) fn in_session(to: Destination, client: OnUpgrade, session: Attached) -> Self {
+        Self { to, client, server: Server::Session(Box::new(session)) }
+    }
+
+    /// Where it leads.
+    pub(super) fn to(&self) -> &Destination {
+        &self.to
+    }
+
+    /// Passes bytes on until both sides have ended, or one has failed, or it goes on at another device.
+    /// Returns what passed in it, if that was counted.
+    pub(super) async fn run(self, traffic: &Traffic) -> Option<Passed> {
+        let Self { to, client, server } = self;
         traffic.is_tunnel_now();
         let before = traffic.bytes();
-        let Ok(Ok(client)) = tokio::time::timeout(AGREED, self.client).await else {
-            return Passed::default();
-        };
-        pass(&self.to, Rewound::new(Bytes::new(), TokioIo::new(client)), self.server, traffic).await;
-        Passed::since(before, traffic)
+        let client = tokio::time::timeout(AGREED, client).await.ok()?.ok()?;
+        match server {
+            Server::Far(server) => {
+                pass(&to, Rewound::new(Bytes::new(), TokioIo::new(client)), server, traffic).await;
+                Some(Passed::since(before, traffic))
+            }
+            Server::Session(session) => {
+                // However it ends before both sides have ended it: not as if they had.
+                traffic.break_off();
+                if let Err(error) = carry(*session, client, traffic).await {
+                    tracing::debug!(%error, %to, "a session broke");
+                }
+                None
+            }
+        }
     }
 }
 
@@ -114,6 +151,17 @@ pub(super) async fn pass(to: &Destination, client: Rewound, server: Far, traffic
         Ok(()) => traffic.end(),
         Err(error) => tracing::debug!(%error, %to, "a tunnel broke"),
     }
+}
+
+/// Carries a session to and from the client's own socket, of which it is asked how far the client is. The
+/// gateway ends one on which nothing moves.
+async fn carry(session: Attached, client: Upgraded, traffic: &Traffic) -> io::Result<()> {
+    let parts = client.downcast::<TokioIo<Watched<TcpStream>>>();
+    let parts = parts.map_err(|_| io::Error::other("the client's connection is not one of this proxy"))?;
+    let socket = parts.io.into_inner().into_stream().ok_or(io::ErrorKind::NotConnected)?;
+    traffic.is_elsewhere_now();
+    keep_alive(&socket);
+    session.carry(socket, parts.read_buf.into()).await.map(drop)
 }
 
 /// The bytes that passed in a tunnel, as the client sees them.

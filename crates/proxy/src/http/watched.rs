@@ -19,6 +19,7 @@ pub(super) struct Traffic {
     written: AtomicU64,
     is_tunnel: AtomicBool,
     is_broken: AtomicBool,
+    is_elsewhere: AtomicBool,
 }
 
 impl Traffic {
@@ -30,6 +31,11 @@ impl Traffic {
     /// From now on the limit of tunnels counts.
     pub(super) fn is_tunnel_now(&self) {
         self.is_tunnel.store(true, Ordering::Relaxed);
+    }
+
+    /// The socket was taken away from here: what moves on it is not counted any more, and no limit is over.
+    pub(super) fn is_elsewhere_now(&self) {
+        self.is_elsewhere.store(true, Ordering::Relaxed);
     }
 
     /// What was to come does not: when the socket closes, its client must not take that for an end.
@@ -49,7 +55,7 @@ impl Traffic {
             let is_tunnel = self.is_tunnel.load(Ordering::Relaxed);
             tokio::time::sleep(limit.min(in_tunnel) / LOOKS).await;
             let now = self.bytes();
-            if now != last.0 {
+            if now != last.0 || self.is_elsewhere.load(Ordering::Relaxed) {
                 last = (now, Instant::now());
             } else if last.1.elapsed() >= if is_tunnel { in_tunnel } else { limit } {
                 return;
@@ -60,13 +66,23 @@ impl Traffic {
 
 /// The connection.
 pub(super) struct Watched<S: Breaks> {
-    stream: S,
+    /// Until it is taken away.
+    stream: Option<S>,
     traffic: Arc<Traffic>,
 }
 
 impl<S: Breaks> Watched<S> {
     pub(super) fn new(stream: S, traffic: Arc<Traffic>) -> Self {
-        Self { stream, traffic }
+        Self { stream: Some(stream), traffic }
+    }
+
+    /// The connection itself, which is not watched any more.
+    pub(super) fn into_stream(mut self) -> Option<S> {
+        self.stream.take()
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut S>> {
+        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -79,8 +95,10 @@ impl<S: Breaks> Watched<S> {
 
 impl<S: Breaks> Drop for Watched<S> {
     fn drop(&mut self) {
-        if self.traffic.is_broken.load(Ordering::Relaxed) {
-            self.stream.break_off();
+        if let Some(stream) = &mut self.stream
+            && self.traffic.is_broken.load(Ordering::Relaxed)
+        {
+            stream.break_off();
         }
     }
 }
@@ -92,7 +110,7 @@ impl<S: Breaks> AsyncRead for Watched<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = self.stream()?.poll_read(cx, buffer);
         self.traffic.read.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
         read
     }
@@ -100,7 +118,7 @@ impl<S: Breaks> AsyncRead for Watched<S> {
 
 impl<S: Breaks> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let written = self.stream()?.poll_write(cx, bytes);
         self.wrote(written)
     }
 
@@ -109,16 +127,16 @@ impl<S: Breaks> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let written = self.stream()?.poll_write_vectored(cx, slices);
         self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.as_ref().is_some_and(|stream| stream.is_write_vectored())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stream()?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -128,6 +146,6 @@ impl<S: Breaks> AsyncWrite for Watched<S> {
         if traffic.is_broken.load(Ordering::Relaxed) && !traffic.is_tunnel.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.stream()?.poll_shutdown(cx)
     }
 }

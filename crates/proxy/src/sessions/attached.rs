@@ -1,7 +1,9 @@
 //! A session that this device has, for a program to be hooked up to.
 
 use super::SessionId;
+use super::anew::{Anew, NoBeginning};
 use super::asking::control;
+use super::beginning::Begun;
 use super::carrying::{Carrying, Outcome};
 use super::frame::Frame;
 use super::http::{NoRest, Rest};
@@ -63,7 +65,7 @@ impl Attached {
 
     /// The head of HTTP that the server's words began with, if they did.
     pub fn head(&self) -> &[u8] {
-        &self.granted.head
+        if Begun::is_in(&self.granted.head) { &[] } else { &self.granted.head }
     }
 
     /// Carries bytes between the session and a program until either is over, or the session moves. These were
@@ -91,7 +93,17 @@ impl Attached {
     /// # Errors
     /// When what is under way is no answer of HTTP of which a rest can be given.
     pub fn rest(&self, request: &[u8]) -> Result<Rest, NoRest> {
-        Rest::new(&self.granted.head, self.granted.offset, request)
+        Rest::new(self.head(), self.granted.offset, request)
+    }
+
+    /// What a program hears that begins a protocol of lines anew. So many first lines are its own beginning,
+    /// which the server does not hear again; those of IRC are known. What is returned by [`Anew::begin`] is
+    /// carried as what was read of the program before.
+    ///
+    /// # Errors
+    /// When it is not known how the session began.
+    pub fn anew(&self, own_lines: u16) -> Result<Anew, NoBeginning> {
+        Anew::new(&self.granted.head, self.granted.offset, own_lines)
     }
 
     async fn carry_from(mut self, program: TcpStream, early: &[u8], skip: u64) -> io::Result<Outcome> {

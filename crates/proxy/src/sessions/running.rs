@@ -173,7 +173,7 @@ impl Session {
             offset,
             to: self.to.clone(),
             has_ended: self.server.takes_no_more(),
-            head: self.server.head().to_vec(),
+            head: self.server.head(offset),
         };
         [Answer::new(Status::Connected, by).encode(), granted.encode()].concat()
     }

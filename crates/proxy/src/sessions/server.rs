@@ -4,6 +4,7 @@ mod lasting;
 
 pub(super) use lasting::ServerRecord;
 
+use super::beginning::Beginning;
 use super::budget::LEAST_KEPT;
 use super::frame::LONGEST;
 use super::message::LONGEST_HEAD;
@@ -33,6 +34,7 @@ pub(super) struct Server {
     waiting: Window,
     programs: Programs,
     head: Head,
+    beginning: Beginning,
     first: [u8; 2],
     /// What the kernel may hold unread, where that is less than it would.
     squeezed: Option<usize>,
@@ -78,6 +80,7 @@ impl Server {
             waiting: Window::default(),
             programs: Programs::GoOn,
             head: Head::Coming(Vec::new()),
+            beginning: Beginning::new(),
             first: [0; 2],
             squeezed: None,
         }
@@ -130,16 +133,26 @@ impl Server {
         matches!((self.first, self.waiting.end()), ([22, 3], 2..) | ([22, _], 1))
     }
 
-    /// The head of HTTP that the server's words begin with, if they do.
-    pub(super) fn head(&self) -> &[u8] {
+    /// What a device is told that has the session from this offset on: the head of HTTP that the server's words
+    /// begin with, if they do, or how a text protocol began.
+    pub(super) fn head(&self, offset: u64) -> Vec<u8> {
         match &self.head {
-            Head::Whole(head) => head,
-            Head::Coming(_) | Head::Unknown => &[],
+            Head::Whole(head) => head.clone(),
+            Head::Coming(_) | Head::Unknown => self.beginning.told(offset),
         }
     }
 
     /// A program has taken what is before this offset. False if that never came.
     pub(super) fn taken(&mut self, to: u64) -> bool {
+        let mut at = self.kept.base();
+        while self.beginning.is_kept() && at < to {
+            let some = self.kept.from(at, usize::try_from(to - at).unwrap_or(usize::MAX));
+            if some.is_empty() {
+                break;
+            }
+            self.beginning.takes(&some);
+            at += some.len() as u64;
+        }
         self.kept.release(to)
     }
 
@@ -147,6 +160,9 @@ impl Server {
     pub(super) fn send(&mut self, bytes: Bytes) {
         let known = usize::try_from(self.waiting.end()).unwrap_or(usize::MAX).min(self.first.len());
         self.first[known..].iter_mut().zip(&bytes).for_each(|(first, byte)| *first = *byte);
+        if !bytes.is_empty() {
+            self.beginning.hears();
+        }
         self.waiting.push(bytes);
         if self.is_broken() {
             self.waiting.release(self.waiting.end());
@@ -262,6 +278,7 @@ impl Server {
 
     fn came(&mut self, bytes: Bytes) {
         self.head.see(&bytes);
+        self.beginning.sees(&bytes);
         self.kept.push(bytes);
     }
 

@@ -68,7 +68,10 @@ impl Hand {
         let granted = hand.read(16 + 4 + 8 + 1).await;
         hand.came = u64::from_be_bytes(granted[20..28].try_into().unwrap()).try_into().unwrap();
         let rest = hand.read(usize::from(granted[28]) + 2 + 1 + 2).await;
-        assert!(rest.ends_with(&[0, 0, 0]), "no head of HTTP, and no end");
+        let [.., has_ended, high, low] = rest[..] else { panic!("{rest:?}") };
+        assert_eq!(has_ended, 0, "no end");
+        // How it began.
+        hand.read(u16::from_be_bytes([high, low]).into()).await;
         hand
     }
 

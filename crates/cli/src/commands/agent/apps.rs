@@ -41,6 +41,9 @@ pub(super) struct App {
     #[serde(rename = "match")]
     which: Which,
     adapter: How,
+    /// With `line`: so many first lines of the program are its own beginning.
+    #[serde(rename = "own-lines", default)]
+    own_lines: u16,
     run: Run,
     ask: Option<bool>,
 }
@@ -87,6 +90,9 @@ impl Apps {
             let key = key.filter(|key| !what.contains(key)).map(|key| key + ": ").unwrap_or_default();
             format!(":{}: {key}{what}", line + 1)
         })?;
+        if read.app.iter().any(|app| app.own_lines > 0 && app.adapter != How::Line) {
+            return Err(": `own-lines` is for entries with adapter = \"line\"".to_owned());
+        }
         match read.app.len() {
             0 => Err(": there is no [[app]] in it, so that nothing could be started".to_owned()),
             1..=MAX_APPS => Ok(read),
@@ -126,6 +132,11 @@ impl App {
     /// How it begins.
     pub(super) fn how(&self) -> How {
         self.adapter
+    }
+
+    /// How many of its first lines are its own beginning.
+    pub(super) fn own_lines(&self) -> u16 {
+        self.own_lines
     }
 }
 
@@ -227,6 +238,7 @@ run = [\"nc\", \"{host}\", \"{port}\"]
             ("[\"curl\"", "[\"{url}\"", ":11: `run` begins with"),
             ("[\"curl\", \"-o\", \"rest\", \"{url}\"]", "\"curl {url}\"", ":11: `run`: invalid type"),
             ("match = \"any\"\n", "", "missing field `match`"),
+            ("adapter = \"raw\"", "adapter = \"raw\"\nown-lines = 2", "`own-lines` is for entries with"),
             ("ask = false\n", "ask = \n", ":1: "),
         ] {
             assert!(GOOD.contains(from), "{from}");
@@ -234,6 +246,17 @@ run = [\"nc\", \"{host}\", \"{port}\"]
             assert!(error.contains(says) && !error.contains('\n'), "{to}: {error}");
         }
         assert!(Apps::parse("").unwrap_err().contains("no [[app]]"));
+    }
+
+    #[test]
+    fn an_entry_says_how_many_lines_are_the_programs_own_beginning() {
+        let entry =
+            "[[app]]\nmatch = \"*:6667\"\nadapter = \"line\"\nrun = [\"nc\", \"{host}\", \"{port}\"]\n";
+        for (more, lines) in [("", 0), ("own-lines = 2\n", 2)] {
+            let apps = Apps::parse(&format!("{entry}{more}")).unwrap();
+            let (app, _) = apps.find(&"example.org:6667".parse().unwrap()).unwrap();
+            assert_eq!((app.how(), app.own_lines()), (How::Line, lines));
+        }
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Launcher {
             self.is_still_given(session).await?;
         }
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let waiting = Waiting::new(local, app.how()).await.map_err(Left::program)?;
+        let waiting = Waiting::new(local, (app.how(), app.own_lines())).await.map_err(Left::program)?;
         let place = waiting.place().map_err(Left::program)?;
         let mut program = self.start(session, app, &place).map_err(Left::program)?;
         let asking = connects(waiting, &mut program).await.map_err(Left::program)?;

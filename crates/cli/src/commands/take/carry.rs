@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use tokio::io::AsyncWriteExt as _;
 use whimbrel_proxy::{Listed, Outcome, SessionsAt, Takers};
 
-use super::waiting::Asking;
+use super::waiting::{Asking, Begins};
 use crate::failure::Failure;
 
 /// What there is to say when a session is here.
@@ -24,23 +24,32 @@ pub(crate) async fn carry(
     sessions: &SessionsAt,
     session: &Listed,
     takers: Takers,
-    (mut socket, request): Asking,
+    (mut socket, begins): Asking,
     begun: impl FnOnce(Begun<'_>),
 ) -> Result<Outcome> {
-    // Only now, so that the program over there goes on for as long as it can.
+    // Only now, so that the program over there goes on for as long as it can. If it cannot go on here, it goes
+    // back to where it was.
     let attached = sessions.take(session.id, session.moves, takers).await?;
-    let rest = match request.map(|request| attached.rest(&request)).transpose() {
-        Ok(rest) => rest,
-        Err(none) => {
-            // It goes back to where it was.
-            drop(attached);
-            socket.write_all(&none.answer()).await.context("the program is gone")?;
-            return Err(Failure::new(Failure::REFUSED, none.to_string()).into());
+    let (mut rest, mut early) = (None, Vec::new());
+    match begins {
+        Begins::Raw => {}
+        Begins::Http(request) => match attached.rest(&request) {
+            Ok(found) => rest = Some(found),
+            Err(none) => {
+                drop(attached);
+                socket.write_all(&none.answer()).await.context("the program is gone")?;
+                return Err(Failure::new(Failure::REFUSED, none.to_string()).into());
+            }
+        },
+        Begins::Line(own_lines) => {
+            let anew = attached.anew(own_lines);
+            let anew = anew.map_err(|none| Failure::new(Failure::REFUSED, none.to_string()))?;
+            early = anew.begin(&mut socket).await.context("the program does not begin")?;
         }
-    };
+    }
     begun(Begun { from: attached.offset(), warning: attached.warning() });
     let carried = match rest {
-        None => attached.carry(socket, Vec::new()).await,
+        None => attached.carry(socket, early).await,
         Some(rest) => attached.carry_rest(socket, rest).await,
     };
     carried.context("the session ended early")

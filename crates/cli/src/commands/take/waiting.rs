@@ -29,34 +29,47 @@ pub(crate) enum How {
     Raw,
     /// It asks by HTTP, and gets the rest.
     Http,
+    /// It begins a protocol of lines anew, such as IRC, and is answered as the first one was.
+    Line,
 }
 
-/// A program's connection, and what it asks for, if it asks.
-pub(crate) type Asking = (TcpStream, Option<Vec<u8>>);
+/// A program's connection, and how it begins.
+pub(crate) type Asking = (TcpStream, Begins);
+
+/// How a program begins, and with what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Begins {
+    Raw,
+    /// It asks for this.
+    Http(Vec<u8>),
+    /// So many lines of it are its own beginning, if it does not speak IRC.
+    Line(u16),
+}
 
 /// Where a program is waited for.
 pub(crate) struct Waiting {
     listener: TcpListener,
     how: How,
+    own_lines: u16,
     /// Only the program that is started, and the user, know it.
     path: String,
 }
 
 impl Waiting {
-    /// Listens at this address of this host.
-    pub(crate) async fn new(at: SocketAddr, how: How) -> Result<Self> {
+    /// Listens at this address of this host, for a program that begins so; of lines, with so many of its own.
+    pub(crate) async fn new(at: SocketAddr, (how, own_lines): (How, u16)) -> Result<Self> {
         let listener = TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?;
         let mut secret = [0; 16];
         getrandom::fill(&mut secret).context("there is no randomness")?;
         let path = format!("/{:032x}/", u128::from_be_bytes(secret));
-        Ok(Self { listener, how, path })
+        Ok(Self { listener, how, own_lines, path })
     }
 
     /// Where a program finds it.
     pub(crate) fn place(&self) -> Result<Place> {
         let at = self.listener.local_addr().context("cannot tell where it listens")?;
         let url = match self.how {
-            How::Raw => format!("tcp://{at}"),
+            How::Raw | How::Line => format!("tcp://{at}"),
             How::Http => format!("http://{at}{}", self.path),
         };
         Ok(Place { at, url })
@@ -73,10 +86,11 @@ impl Waiting {
                         tracing::info!("a program of another user was closed");
                         continue;
                     }
-                    if self.how == How::Raw {
-                        return Ok((socket, None));
+                    match self.how {
+                        How::Raw => return Ok((socket, Begins::Raw)),
+                        How::Line => return Ok((socket, Begins::Line(self.own_lines))),
+                        How::Http => drop(asking.spawn(asked(socket, self.path.clone()))),
                     }
-                    asking.spawn(asked(socket, self.path.clone()));
                 }
                 Some(asked) = asking.join_next() => match asked {
                     Ok(Ok(found)) => return Ok(found),
@@ -96,7 +110,7 @@ fn is_own(socket: &TcpStream) -> bool {
 async fn asked(mut socket: TcpStream, path: String) -> io::Result<Asking> {
     let request = read_request(&mut socket).await?;
     if is_for(&request, &path) {
-        return Ok((socket, Some(request)));
+        return Ok((socket, Begins::Http(request)));
     }
     let answering = async {
         socket.write_all(NOT_FOUND).await?;
@@ -141,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_that_ask_for_nothing_are_closed_and_the_program_is_waited_for() {
-        let waiting = Waiting::new("127.0.0.1:0".parse().unwrap(), How::Http).await.unwrap();
+        let waiting = Waiting::new("127.0.0.1:0".parse().unwrap(), (How::Http, 0)).await.unwrap();
         let (Place { at, url }, path) = (waiting.place().unwrap(), waiting.path.clone());
         assert_eq!(url, format!("http://{at}{path}"));
         let program = tokio::spawn(waiting.program());
@@ -157,7 +171,7 @@ mod tests {
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
         own.write_all(request.as_bytes()).await.unwrap();
         let found = tokio::time::timeout(LIMIT, program).await.unwrap().unwrap().unwrap();
-        assert_eq!(found.1, Some(request.into_bytes()));
+        assert_eq!(found.1, Begins::Http(request.into_bytes()));
         assert_eq!(found.0.peer_addr().unwrap(), own.local_addr().unwrap());
     }
 

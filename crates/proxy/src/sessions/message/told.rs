@@ -36,7 +36,7 @@ pub(crate) struct Granted {
     pub(crate) to: Destination,
     /// The server takes nothing more: a program before has ended that direction.
     pub(crate) has_ended: bool,
-    /// What the server said first, up to the end of a head of HTTP, if it is one.
+    /// The head of HTTP that the server's words began with, or how a text protocol began, or nothing.
     pub(crate) head: Vec<u8>,
 }
 

@@ -1,6 +1,7 @@
 //! A server's connection that is halted, and goes on later.
 
 use super::{Head, Programs, Server, Voice};
+use crate::sessions::beginning::Beginning;
 use crate::sessions::message::LONGEST_HEAD;
 use crate::sessions::parts::{Body, missing};
 use crate::sessions::window::Window;
@@ -21,6 +22,9 @@ pub(in crate::sessions) struct ServerRecord {
     /// What its kernel was told to hold at most: that stays with the connection.
     #[serde(default)]
     squeezed: Option<usize>,
+    /// An older process did not look at it.
+    #[serde(default)]
+    beginning: Beginning,
 }
 
 impl Server {
@@ -29,13 +33,14 @@ impl Server {
         self,
         body: &mut Vec<u8>,
     ) -> io::Result<(ServerRecord, std::net::TcpStream)> {
-        let Self { socket, kept, voice, waiting, programs, head, first, squeezed } = self;
+        let Self { socket, kept, voice, waiting, programs, head, beginning, first, squeezed } = self;
         let mut put = |window: &Window| {
             body.extend_from_slice(&window.to_vec());
             (window.base(), window.len())
         };
         let (kept, waiting) = (put(&kept), put(&waiting));
-        Ok((ServerRecord { kept, waiting, voice, programs, head, first, squeezed }, socket.into_std()?))
+        let record = ServerRecord { kept, waiting, voice, programs, head, first, squeezed, beginning };
+        Ok((record, socket.into_std()?))
     }
 
     /// It goes on: its end is an ordinary one again, unless it is broken off.
@@ -50,14 +55,44 @@ impl Server {
         body: &mut Body,
         socket: std::net::TcpStream,
     ) -> io::Result<Self> {
-        let ServerRecord { kept, waiting, voice, programs, head, first, squeezed } = record;
-        if matches!(&head, Head::Coming(begin) | Head::Whole(begin) if begin.len() > LONGEST_HEAD) {
+        let ServerRecord { kept, waiting, voice, programs, head, first, squeezed, beginning } = record;
+        let is_long = matches!(&head, Head::Coming(begin) | Head::Whole(begin) if begin.len() > LONGEST_HEAD);
+        if is_long || !beginning.is_possible() {
             return Err(missing());
         }
         let mut window =
             |(base, length): (u64, usize)| Ok::<_, io::Error>(Window::with(base, &body.take(length)?));
         let (kept, waiting) = (window(kept)?, window(waiting)?);
         let socket = TcpStream::from_std(socket)?;
-        Ok(Self { socket, kept, voice, waiting, programs, head, first, squeezed })
+        Ok(Self { socket, kept, voice, waiting, programs, head, beginning, first, squeezed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn how_a_session_began_goes_on_with_it_and_that_of_an_older_process_is_not_known() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut server = Server::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+        let said = b"hello\r\nyo";
+        server.beginning.sees(said);
+        server.beginning.takes(said);
+        let (told, mut body) = (server.head(9), Vec::new());
+        assert!(told.ends_with(b"yohello\r\n"), "{told:?}");
+        let (record, socket) = server.halt(&mut body).unwrap();
+        let mut record = serde_json::to_value(record).unwrap();
+        let going_on = |record: &serde_json::Value| {
+            let record: ServerRecord = serde_json::from_value(record.clone()).unwrap();
+            let socket = socket.try_clone().unwrap();
+            Server::going_on(record, &mut Body::new(Vec::new()), socket).map(|server| server.head(9))
+        };
+        assert_eq!(going_on(&record).unwrap(), told);
+        record["beginning"]["greeting"] = 10.into();
+        assert!(going_on(&record).is_err(), "a greeting that is longer than what was said");
+        record.as_object_mut().unwrap().remove("beginning");
+        assert_eq!(going_on(&record).unwrap(), b"");
     }
 }
