@@ -64,6 +64,7 @@ mod logging;
 mod manager;
 mod meeting;
 mod metrics;
+mod moving;
 mod multipath;
 mod naming;
 mod network;

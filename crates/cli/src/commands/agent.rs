@@ -110,7 +110,7 @@ async fn serve(
     tasks: &mut JoinSet<bool>,
 ) -> Result<Infallible> {
     let sessions = args.at.reach(network).await?;
-    let (through, news) = (args.at.through.to_string(), News::new(args.json));
+    let (through, news) = (args.at.gateway()?.to_string(), News::new(args.json));
     let told = status(&through, apps.len());
     let _reporter = Reporter::start(network, About::new(COMMAND, Some(through.clone())), globals.quiet)?;
     let _ready = Ready::tell(&told);

@@ -1,0 +1,118 @@
+//! The side that has a session: it waits for the device that may have it, and hands the connection over.
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::mpsc;
+use whimbrel_transport::{CloseCode, CloseReason, Connection, Listener, PathState, Stream};
+
+use super::wire::{self, Answer, Ask, HELLO, MAX_ASK, State};
+use super::{LIMIT, WORD_LIMIT};
+
+/// Between two looks at whose a connection is.
+const LOOK: Duration = Duration::from_millis(20);
+/// The other device hears that nothing comes.
+const NOT_GIVEN: CloseCode = CloseCode::application(4);
+
+/// A device that has come for a session.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    over: Connection,
+    stream: Stream,
+    called: String,
+}
+
+/// What became of a session that was asked for.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It goes on at the device that is called so.
+    Moved(String),
+    /// It stays here, and why.
+    Stays(String),
+}
+
+/// Waits for the device that the listener lets in, until it has asked for the session with this id. Then the word
+/// was used, whatever becomes of it.
+pub(super) async fn wait(mut listener: Listener, (id, called): (String, String), tell: mpsc::Sender<Asked>) {
+    while let Some(over) = listener.accept().await {
+        match tokio::time::timeout(WORD_LIMIT, question(&over)).await {
+            Ok(Ok((ask, mut stream))) => {
+                if !ask.session.is_empty() && id.starts_with(&ask.session) {
+                    let asked = Asked { over, stream, called };
+                    // If the command has ended, the other device hears of that as the end of its connection.
+                    let _ = tell.send(asked).await;
+                    return;
+                }
+                refuse(&over, &mut stream, "there is no such session here").await;
+            }
+            Ok(Err(error)) => tracing::info!(%error, "a device asks for nothing"),
+            Err(_) => tracing::info!("a device asks for nothing"),
+        }
+    }
+}
+
+async fn question(over: &Connection) -> std::io::Result<(Ask, Stream)> {
+    let mut stream = over.accept_stream().await.map_err(std::io::Error::other)?;
+    let mut hello = [0; HELLO.len()];
+    stream.read_exact(&mut hello).await?;
+    if hello != *HELLO {
+        return Err(std::io::Error::other("it does not want a session"));
+    }
+    let ask = wire::hear(&mut stream, MAX_ASK).await?;
+    Ok((ask, stream))
+}
+
+/// Says no, and sees to it that this arrives.
+async fn refuse(over: &Connection, stream: &mut Stream, why: &str) {
+    let saying = async {
+        wire::say(stream, &Answer::Refused(why.to_owned())).await?;
+        stream.finish()?;
+        stream.drained().await
+    };
+    if !matches!(tokio::time::timeout(WORD_LIMIT, saying).await, Ok(Ok(()))) {
+        tracing::debug!("the other device does not hear that nothing comes");
+    }
+    over.abort(NOT_GIVEN, "the session stays where it is");
+}
+
+impl Asked {
+    /// Keeps the session.
+    pub(crate) async fn refuse(mut self, why: &str) {
+        refuse(&self.over, &mut self.stream, why).await;
+    }
+
+    /// Hands the connection over, with what else is to be known of it. Nothing of it may be read, written or shown
+    /// from the moment on at which `state` was so, until this returns.
+    pub(crate) async fn give(mut self, connection: &Connection, state: State) -> Outcome {
+        let said = tokio::time::timeout(WORD_LIMIT, wire::say(&mut self.stream, &Answer::Given(state))).await;
+        if !matches!(said, Ok(Ok(()))) {
+            return Outcome::Stays("the other device has gone".to_owned());
+        }
+        let Err(error) = connection.hand_over(&self.over, LIMIT).await else {
+            return Outcome::Moved(self.called);
+        };
+        self.over.abort(NOT_GIVEN, "the session stays where it is");
+        // The other device may have it all the same, and not have been heard: what waits here must not be written
+        // before the peer has said who goes on.
+        match settled(connection).await {
+            Some(reason) if [CloseCode::SUPERSEDED, CloseCode::HANDED_OVER].contains(&reason.code) => {
+                Outcome::Moved(self.called)
+            }
+            _ => Outcome::Stays(error.to_string()),
+        }
+    }
+}
+
+/// Waits until the peer goes on with this side, or the connection is over. It is over at the latest when it was out
+/// of reach for as long as it may be.
+async fn settled(connection: &Connection) -> Option<CloseReason> {
+    loop {
+        if let Some(reason) = connection.close_reason() {
+            return Some(reason);
+        }
+        if connection.stats().paths.iter().any(|path| path.state == PathState::Active) {
+            return None;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
