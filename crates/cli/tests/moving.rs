@@ -1,0 +1,421 @@
+//! What runs on one device goes on at another one of the user, without a gateway: real processes, whose peers notice
+//! nothing, and devices that mean no good.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::{LIMIT, Process, World, length, shouting_server, tcp_server, wait_for};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use whimbrel::Ticket;
+use whimbrel::transport::ManualMonitor;
+
+/// What a server sends in all.
+const LARGE: usize = 3 << 20;
+
+/// Exposes a server for these devices. Returns the ticket to it.
+fn expose(world: &World, to: SocketAddr, devices: &[&str]) -> (Process, String) {
+    let (to, ids) = (to.to_string(), devices.iter().map(|device| world.id(device)).collect::<Vec<_>>());
+    let mut args = vec!["expose", "--ticket", "--to", &to, "--json"];
+    args.extend(ids.iter().flat_map(|id| ["--allow", id.as_str()]));
+    let mut expose = world.start("home", &args);
+    let ticket = expose.next_json()["ticket"].as_str().unwrap().to_owned();
+    (expose, ticket)
+}
+
+/// A command that is typed to.
+struct Typed {
+    process: Process,
+    input: ChildStdin,
+}
+
+impl Typed {
+    fn start(world: &World, user: &str, args: &[&str]) -> Self {
+        let mut process = Process::start(world.command(user, args).stdin(Stdio::piped()));
+        let input = process.child.stdin.take().unwrap();
+        Self { process, input }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.input.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next line, but for those that tell how long somebody was out of reach: a busy machine's business.
+    #[track_caller]
+    fn sees(&mut self) -> String {
+        loop {
+            let line = self.process.line();
+            if !line.contains(" is away since ") && !line.contains(" is back after ") {
+                return line;
+            }
+        }
+    }
+
+    /// The server's answer to a line is there.
+    #[track_caller]
+    fn shouts(&mut self, word: &str) {
+        self.types(&format!("{word}\n"));
+        assert_eq!(self.process.line(), word.to_uppercase());
+    }
+
+    /// It has gone to another device, and said so.
+    #[track_caller]
+    fn went_on_at(self, device: &str) {
+        let Self { process, input } = self;
+        let output = process.output(LIMIT);
+        let says = format!("went on at {device}\n");
+        assert!(output.succeeded().stderr.ends_with(&says), "{}", output.stderr);
+        drop(input);
+    }
+}
+
+/// A command whose output goes to a file.
+struct IntoFile(Child);
+
+impl IntoFile {
+    fn start(world: &World, user: &str, args: &[&str], file: &str) -> (Self, ChildStdin) {
+        let output = File::create(world.path(file)).unwrap();
+        let mut command = world.command(user, args);
+        let mut child = command.stdin(Stdio::piped()).stdout(output).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        (Self(child), input)
+    }
+
+    #[track_caller]
+    fn succeeded(mut self) {
+        let status = wait_for("the end of a command", || self.0.try_wait().unwrap());
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for IntoFile {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The only session on a device.
+fn session(world: &World, user: &str) -> serde_json::Value {
+    wait_for("a session", || {
+        let listed = world.run(user, &["sessions", "--json"]).succeeded().json();
+        let sessions = listed["sessions"].as_array().unwrap();
+        assert!(sessions.len() < 2, "{listed}");
+        sessions.first().cloned()
+    })
+}
+
+/// Lets another key have it. Returns the session's id, and where it is found.
+fn hand_off(world: &World, from: &str, to: &str) -> (String, String) {
+    let id = session(world, from)["id"].as_str().unwrap().to_owned();
+    let said = world.run(from, &["handoff", &id[..8], "--to", to, "--json"]).succeeded().json();
+    assert_eq!((&said["session"], &said["to"]), (&json!(id), &json!(to)));
+    (id, said["ticket"].as_str().unwrap().to_owned())
+}
+
+/// The arguments that take it.
+fn take((id, ticket): &(String, String)) -> [&str; 4] {
+    ["take", &id[..8], "--from", ticket]
+}
+
+fn sum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A server that sends one half of what it has, and the other one when it may. What it hears is kept.
+#[derive(Clone, Default)]
+struct Film {
+    connections: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<u8>>>,
+    may_go_on: Arc<AtomicBool>,
+}
+
+impl Film {
+    fn bytes() -> Vec<u8> {
+        (0..LARGE as u32 / 4).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
+    }
+
+    fn start(&self) -> SocketAddr {
+        let this = self.clone();
+        tcp_server(move |mut socket| {
+            this.connections.fetch_add(1, Ordering::SeqCst);
+            let (mut input, heard) = (socket.try_clone().unwrap(), this.heard.clone());
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(n @ 1..) = input.read(&mut bytes) {
+                    heard.lock().unwrap().extend_from_slice(&bytes[..n]);
+                }
+            });
+            let film = Self::bytes();
+            let (first, second) = film.split_at(LARGE / 2);
+            // What breaks is seen by the test.
+            let _ = socket.write_all(first);
+            wait_for("the second half", || this.may_go_on.load(Ordering::SeqCst).then_some(()));
+            let _ = socket.write_all(second);
+            let _ = socket.shutdown(Shutdown::Write);
+        })
+    }
+}
+
+#[test]
+fn a_pipe_goes_on_at_the_desk_while_data_flows_and_no_byte_is_lost_or_doubled_in_either_direction() {
+    let world = World::new();
+    let film = Film::default();
+    let (_expose, ticket) = expose(&world, film.start(), &["phone", "desk"]);
+    let (phone, mut typed) = IntoFile::start(&world, "phone", &["pipe", &ticket], "first");
+    typed.write_all(b"from the phone\n").unwrap();
+    wait_for("the beginning", || (length(&world.path("first")) > 100_000).then_some(()));
+    let seen = session(&world, "phone");
+    assert_eq!(seen["command"], "pipe");
+    assert!(seen["down"].as_u64().unwrap() > 100_000, "{seen}");
+    let given = hand_off(&world, "phone", &world.id("desk"));
+    let (desk, mut more) = IntoFile::start(&world, "desk", &take(&given), "second");
+    // It flows before the move, during it and after it.
+    film.may_go_on.store(true, Ordering::SeqCst);
+    phone.succeeded();
+    more.write_all(b"from the desk\n").unwrap();
+    drop(more);
+    desk.succeeded();
+    let joined = [fs::read(world.path("first")).unwrap(), fs::read(world.path("second")).unwrap()].concat();
+    assert_eq!((joined.len(), sum(&joined)), (LARGE, sum(&Film::bytes())));
+    wait_for("what was typed", || {
+        let heard = film.heard.lock().unwrap();
+        assert!(
+            b"from the phone\nfrom the desk\n".starts_with(&heard),
+            "{:?}",
+            String::from_utf8_lossy(&heard)
+        );
+        (heard.len() == 29).then_some(())
+    });
+    assert_eq!(film.connections.load(Ordering::SeqCst), 1, "the server saw one connection");
+}
+
+#[test]
+fn a_pipe_goes_back_and_forth_and_its_peer_has_one_connection() {
+    let world = World::new();
+    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk"]);
+    let mut here = Typed::start(&world, "phone", &["pipe", &ticket]);
+    let (mut at, mut other) = ("phone", "desk");
+    for round in 0..6 {
+        here.shouts(&format!("round {round}"));
+        let to = world.id(other);
+        let given = hand_off(&world, at, &to);
+        let next = Typed::start(&world, other, &take(&given));
+        here.went_on_at(&to);
+        here = next;
+        (at, other) = (other, at);
+    }
+    here.shouts("at last");
+    let status = world.run("home", &["status", "--json"]).succeeded().json();
+    let connections = status[0]["connections"].as_array().unwrap();
+    assert_eq!(connections.len(), 1, "{status}");
+    assert_eq!(connections[0]["peer"], world.id(at));
+    let Typed { process, input } = here;
+    drop(input);
+    assert_eq!(process.output(LIMIT).succeeded().stdout, "THE END\n");
+}
+
+#[test]
+fn a_strangers_device_an_older_word_and_a_wrong_id_take_nothing() {
+    let world = World::new();
+    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk"]);
+    let (desk, _eve) = (world.id("desk"), world.id("eve"));
+    let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
+    phone.shouts("one");
+    let given = hand_off(&world, "phone", &desk);
+    world.run("eve", &take(&given)).failed(5, &["not allowed"]);
+    let wrong = ("0".repeat(32), given.1.clone());
+    world.run("desk", &take(&wrong)).failed(5, &["no such session"]);
+    world.run("desk", &["take", "xyz", "--from", &given.1]).failed(2, &["is no session"]);
+    world.run("phone", &["handoff", "0000", "--to", &desk]).failed(3, &["no session"]);
+    phone.shouts("two");
+    // A later word takes the place of an earlier one.
+    let other = hand_off(&world, "phone", &world.id("tablet"));
+    world.run("desk", &take(&given)).failed(5, &["not allowed"]);
+    let back = hand_off(&world, "phone", &desk);
+    world.run("tablet", &take(&other)).failed(5, &["not allowed"]);
+    let mut at_desk = Typed::start(&world, "desk", &take(&back));
+    phone.went_on_at(&desk);
+    at_desk.shouts("three");
+}
+
+#[test]
+fn a_key_that_the_peer_does_not_let_in_gets_nothing_and_the_old_device_goes_on() {
+    let world = World::new();
+    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk"]);
+    let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
+    phone.shouts("one");
+    // As a device that was revoked: it has the word of the device, and not the peer's leave.
+    let given = hand_off(&world, "phone", &world.id("revoked"));
+    let refused = world.run("revoked", &take(&given));
+    assert!(!refused.status.success(), "{}", refused.stderr);
+    assert!(refused.stderr.contains("stays at the other device"), "{}", refused.stderr);
+    assert_eq!(refused.stdout, "");
+    phone.process.until_said("this stays here", 1);
+    phone.shouts("two");
+    let desk = world.id("desk");
+    let given = hand_off(&world, "phone", &desk);
+    let mut at_desk = Typed::start(&world, "desk", &take(&given));
+    phone.went_on_at(&desk);
+    at_desk.shouts("three");
+}
+
+#[test]
+fn of_two_that_take_a_session_at_once_one_gets_it() {
+    let world = World::new();
+    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk"]);
+    let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
+    phone.shouts("one");
+    let desk = world.id("desk");
+    let given = hand_off(&world, "phone", &desk);
+    let mut both = [0, 1].map(|_| Typed::start(&world, "desk", &take(&given)));
+    phone.went_on_at(&desk);
+    // The other one ends by itself, with an error.
+    let lost = wait_for("an end", || {
+        let ended = both.iter_mut().map(|one| one.process.child.try_wait().unwrap());
+        ended.enumerate().find_map(|(which, status)| status.map(|status| (which, status)))
+    });
+    assert!(!lost.1.success(), "{lost:?}");
+    let [one, other] = both;
+    let mut winner = if lost.0 == 0 { other } else { one };
+    winner.shouts("two");
+    winner.shouts("three");
+}
+
+/// Asks for a session as a device does, and returns what it is told.
+async fn ask(connection: &whimbrel::Connection, id: &str) -> Vec<u8> {
+    let mut stream = connection.open_stream().await.unwrap();
+    let length = u32::try_from(id.len() + 1).unwrap();
+    let ask = [&b"WHN1"[..], &length.to_be_bytes(), &[id.len() as u8], id.as_bytes()].concat();
+    stream.write_all(&ask).await.unwrap();
+    let mut answer = vec![0; stream.read_u32().await.unwrap() as usize];
+    stream.read_exact(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taker_that_dies_half_way_leaves_the_session_where_it_was_and_its_word_is_used() {
+    let world = World::new();
+    let film = Film::default();
+    let own = ManualMonitor::new(["127.0.0.1".parse().unwrap()]);
+    let taker = whimbrel::Endpoint::builder().monitor(own).bind().await.unwrap();
+    let (_expose, ticket) = expose(&world, film.start(), &["phone", "desk"]);
+    let (phone, typed) = IntoFile::start(&world, "phone", &["pipe", &ticket], "first");
+    wait_for("the beginning", || (length(&world.path("first")) > 100_000).then_some(()));
+    let given = hand_off(&world, "phone", &taker.id().to_string());
+    let place: Ticket = given.1.parse().unwrap();
+    let over = taker.connect(place.clone()).await.unwrap();
+    let answer = tokio::time::timeout(LIMIT, ask(&over, &given.0)).await.unwrap();
+    assert!(answer.starts_with(&[0, 0]), "a pipe is given: {answer:?}");
+    // It has all that it is told, and goes before it has the connection.
+    over.abort(whimbrel::CloseCode::NONE, "");
+    film.may_go_on.store(true, Ordering::SeqCst);
+    wait_for("the rest", || (length(&world.path("first")) == LARGE as u64).then_some(()));
+    assert_eq!(sum(&fs::read(world.path("first")).unwrap()), sum(&Film::bytes()));
+    let again = tokio::time::timeout(LIMIT, taker.connect(place)).await.unwrap();
+    assert!(again.is_err(), "the word was used");
+    drop(typed);
+    phone.succeeded();
+    taker.close(LIMIT).await;
+}
+
+#[test]
+fn what_does_not_take_its_output_keeps_the_session() {
+    let world = World::new();
+    let film = Film::default();
+    film.may_go_on.store(true, Ordering::SeqCst);
+    let (_expose, ticket) = expose(&world, film.start(), &["phone", "desk"]);
+    // More than a pipe of the kernel holds, and nobody reads.
+    let mut command = world.command("phone", &["pipe", &ticket]);
+    let mut phone = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    wait_for("a full pipe", || (session(&world, "phone")["down"].as_u64()? > 200_000).then_some(()));
+    let given = hand_off(&world, "phone", &world.id("desk"));
+    world.run("desk", &take(&given)).failed(5, &["takes nothing"]);
+    drop(phone.stdin.take());
+    let mut all = Vec::new();
+    phone.stdout.take().unwrap().read_to_end(&mut all).unwrap();
+    assert_eq!((all.len(), sum(&all)), (LARGE, sum(&Film::bytes())));
+    assert!(wait_for("the end", || phone.try_wait().unwrap()).success());
+}
+
+#[test]
+fn a_chat_goes_on_at_another_device_and_the_other_person_notices_nothing() {
+    let world = World::new();
+    let mut bob = Typed::start(&world, "bob", &["chat", "--allow", "any", "--nick", "bob"]);
+    let ticket = bob.sees();
+    let mut phone = Typed::start(&world, "phone", &["chat", "--nick", "ada", &ticket]);
+    let here = bob.sees();
+    assert!(here.starts_with("-- ada ["), "{here}");
+    assert!(phone.sees().starts_with("-- bob ["));
+    phone.types("from the phone\n");
+    assert_eq!(phone.sees(), "you [1]: from the phone");
+    assert_eq!(phone.sees(), "-- [1] delivered");
+    assert_eq!(bob.sees(), "ada: from the phone");
+    assert_eq!(session(&world, "phone")["command"], "chat");
+    let desk_id = world.id("desk");
+    let given = hand_off(&world, "phone", &desk_id);
+    let mut desk = Typed::start(&world, "desk", &take(&given));
+    assert!(desk.sees().starts_with("-- bob ["));
+    assert_eq!(phone.sees(), format!("-- went on at {desk_id}"));
+    phone.process.output(LIMIT).succeeded();
+    bob.types("are you there?\n");
+    assert_eq!(bob.sees(), "you [1]: are you there?");
+    assert_eq!(bob.sees(), "-- [1] delivered");
+    assert_eq!(desk.sees(), "bob: are you there?");
+    desk.types("at the desk\n");
+    assert_eq!(desk.sees(), "you [2]: at the desk");
+    assert_eq!(desk.sees(), "-- [2] delivered");
+    // Not a word of the move, and the same person as before.
+    assert_eq!(bob.sees(), "ada: at the desk");
+    drop(desk.input);
+    assert_eq!(bob.sees(), "-- ada has left");
+    desk.process.output(LIMIT).succeeded();
+}
+
+#[test]
+fn the_one_who_waited_for_a_chat_goes_to_another_device_too() {
+    let (world, _names) = World::with_names();
+    let (phone_id, desk_id) = (world.id("phone"), world.id("desk"));
+    let waits =
+        ["chat", "--as", "chat.home.bob@example.org", "--allow", &phone_id, "--nick", "bob", "--json"];
+    let mut bob = Typed::start(&world, "bob", &waits);
+    assert_eq!(bob.process.next_json()["name"], "chat.home.bob@example.org");
+    let mut phone = Typed::start(&world, "phone", &["chat", "chat.home.bob@example.org", "--nick", "ada"]);
+    assert!(phone.sees().ends_with("is here"));
+    assert_eq!(bob.process.next_json()["event"], "here");
+    let given = hand_off(&world, "bob", &desk_id);
+    let mut desk = Typed::start(&world, "desk", &take(&given));
+    assert!(desk.sees().ends_with("is here"));
+    desk.types("it is me\n");
+    assert_eq!(desk.sees(), "you [1]: it is me");
+    assert_eq!(phone.sees(), "chat.home.bob@example.org: it is me");
+    phone.types("good\n");
+    assert_eq!(phone.sees(), "you [1]: good");
+    assert_eq!(phone.sees(), "-- [1] delivered");
+    assert_eq!(bob.process.next_json()["text"], format!("went on at {desk_id}"));
+    bob.process.output(LIMIT).succeeded();
+}
+
+#[test]
+fn a_command_that_has_nothing_to_move_says_so() {
+    let world = World::new();
+    assert!(world.run("phone", &["sessions"]).succeeded().stdout.contains("nothing runs here"));
+    world.run("phone", &["take", "0000"]).failed(2, &["--from TICKET"]);
+    let (expose, _) = expose(&world, shouting_server(), &["phone"]);
+    let socket = world.path("home").join(format!("run/whimbrel/{}.sock", expose.child.id()));
+    let mut socket = UnixStream::connect(socket).unwrap();
+    let word = json!({ "session": "00", "to": world.id("phone"), "called": "x", "seconds": 60 });
+    socket.write_all(format!("{}\n", json!({ "hand_over": word })).as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("there is no such session here"), "{answer}");
+}
