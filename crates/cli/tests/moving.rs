@@ -419,3 +419,35 @@ fn a_command_that_has_nothing_to_move_says_so() {
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("there is no such session here"), "{answer}");
 }
+
+#[test]
+fn any_device_of_a_user_who_is_let_in_may_have_it_and_is_out_once_it_is_removed() {
+    let (world, _names) = World::with_names();
+    for device in ["phone", "desk"] {
+        let name = format!("{device}.ada@example.org");
+        let mut inviting = world.start("home", &["invite", "--json", "-q", "--device", &name]);
+        let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
+        world.run(device, &["join", &code, "--json", "-q"]).succeeded();
+        inviting.output(LIMIT).succeeded();
+    }
+    let (ada, to) = (format!("ada@example.org={}", world.id("home")), shouting_server().to_string());
+    let mut expose =
+        world.start("home", &["expose", "--ticket", "--to", &to, "--allow", &ada, "--json", "-q"]);
+    let ticket = expose.next_json()["ticket"].as_str().unwrap().to_owned();
+    let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
+    phone.shouts("one");
+    // The phone gives its word to a key that is nobody's device.
+    let given = hand_off(&world, "phone", &world.id("eve"));
+    assert!(!world.run("eve", &take(&given)).status.success());
+    phone.process.until_said("this stays here", 1);
+    phone.shouts("two");
+    let desk = world.id("desk");
+    let given = hand_off(&world, "phone", &desk);
+    let mut at_desk = Typed::start(&world, "desk", &take(&given));
+    phone.went_on_at(&desk);
+    at_desk.shouts("three");
+    world.run("home", &["devices", "remove", "desk"]).succeeded();
+    let output = at_desk.process.output(LIMIT);
+    assert!(!output.status.success(), "{}", output.stderr);
+    assert!(output.stderr.contains("no longer allowed"), "{}", output.stderr);
+}
