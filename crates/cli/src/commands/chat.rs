@@ -35,11 +35,10 @@ const BUSY: CloseCode = CloseCode::application(3);
 
 /// Chat with somebody, from terminal to terminal
 ///
-/// One side waits, with --as NAME or a ticket for those of --allow, or with --code; the other calls. A line is
-/// marked once the other side has it. Both may move; one that is out of reach is away, and gets what was said
-/// when back. A group is called by its name: each member gets what is said, and answers you alone. Ctrl-D ends
-/// it. Without a terminal it works on standard input and output. It can go on at another device of yours:
-/// `whimbrel sessions` and `whimbrel handoff`.
+/// One side waits, with --as NAME or a ticket for those of --allow, or with --code; the other calls. A line
+/// is marked once the other side has it. Both may move, also to another device (`whimbrel handoff`); one
+/// that is out of reach is away, and gets what was said when back. A group is called by its name: each
+/// member gets what is said, and answers you alone. Ctrl-D ends it. It works without a terminal, too.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

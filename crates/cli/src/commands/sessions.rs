@@ -11,14 +11,14 @@ use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_devices::{Label, Subject};
 use whimbrel_proxy::{Listed, May, SessionError, SessionsAt, Standing};
 
-pub(crate) use self::here::find as find_here;
+pub(crate) use self::here::{all_here, find as find_here};
 use crate::failure::Failure;
 use crate::lasting::Lasting;
 use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
 use crate::own_group::OwnGroup;
 use crate::shutdown::Shutdown;
-use crate::{failure, output};
+use crate::{failure, moving, output};
 
 /// What stands for a session on command lines: so many digits of its id at least.
 const LEAST_DIGITS: usize = 4;
@@ -32,11 +32,15 @@ const LEAST_DIGITS: usize = 4;
 #[command(after_help = after("\
 Examples:
   whimbrel sessions
+  whimbrel sessions --from phone.ada@example.org     (there: whimbrel agent --as)
   whimbrel sessions --through gate.home.ada@example.org
   whimbrel sessions --through gate.home.ada@example.org --json"))]
 pub(crate) struct Sessions {
     #[command(flatten)]
     at: At,
+    /// Another device of yours, whose agent answers by this name
+    #[arg(long, value_name = "NAME|TICKET", conflicts_with = "through")]
+    from: Option<Peer>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -71,8 +75,12 @@ impl At {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Sessions) -> Result<()> {
+    if let Some(from) = &args.from {
+        let all = with_network(globals, async |network| moving::list(network, from).await).await?;
+        return here::show(&all, args.json);
+    }
     if args.at.through.is_none() {
-        return here::show(args.json).await;
+        return here::show(&all_here().await?, args.json);
     }
     let listed =
         with_network(globals, async |network| Ok(args.at.reach(network).await?.list().await?)).await?;

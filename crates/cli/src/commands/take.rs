@@ -34,6 +34,7 @@ use crate::{output, rule};
 #[command(after_help = after("\
 Examples:
   whimbrel take SESSION --from TICKET        (as `whimbrel handoff` printed it there)
+  whimbrel take SESSION --from phone.ada@example.org    (there: whimbrel agent --as)
   whimbrel take SESSION --through gate.home.ada@example.org
   whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}"))]
 pub(crate) struct Take {
@@ -42,7 +43,7 @@ pub(crate) struct Take {
     #[command(flatten)]
     at: At,
     /// The device that has it, without a gateway: a `pipe` or `chat` goes on in this terminal
-    #[arg(long, value_name = "TICKET", conflicts_with_all = ["through", "how", "listen", "program"])]
+    #[arg(long, value_name = "NAME|TICKET", conflicts_with_all = ["through", "how", "listen", "program"])]
     from: Option<Peer>,
     /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest
     #[arg(long = "as", value_enum, value_name = "HOW", default_value_t = How::Raw)]

@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
+use whimbrel_base::EndpointId;
 use whimbrel_transport::{CloseCode, CloseReason, Connection, Listener, PathState, Stream};
 
-use super::wire::{self, Answer, Ask, HELLO, MAX_ASK, State};
+use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, State};
 use super::{LIMIT, WORD_LIMIT};
 
 /// Between two looks at whose a connection is.
 const LOOK: Duration = Duration::from_millis(20);
 /// The other device hears that nothing comes.
 const NOT_GIVEN: CloseCode = CloseCode::application(4);
+const STAYS: &str = "the session stays where it is";
 
 /// A device that has come for a session.
 #[derive(Debug)]
@@ -35,50 +37,96 @@ pub(crate) enum Outcome {
 /// was used, whatever becomes of it.
 pub(super) async fn wait(mut listener: Listener, (id, called): (String, String), tell: mpsc::Sender<Asked>) {
     while let Some(over) = listener.accept().await {
-        match tokio::time::timeout(WORD_LIMIT, question(&over)).await {
-            Ok(Ok((ask, mut stream))) => {
-                if !ask.session.is_empty() && id.starts_with(&ask.session) {
-                    let asked = Asked { over, stream, called };
-                    // If the command has ended, the other device hears of that as the end of its connection.
-                    let _ = tell.send(asked).await;
-                    return;
-                }
-                refuse(&over, &mut stream, "there is no such session here").await;
+        let Some(question) = Question::hear(over).await else { continue };
+        if question.session().is_some_and(|wanted| !wanted.is_empty() && id.starts_with(wanted)) {
+            let Question { over, stream, .. } = question;
+            // If the command has ended, the other device hears of that as the end of its connection.
+            let _ = tell.send(Asked { over, stream, called }).await;
+            return;
+        }
+        question.refuse("there is no such session here").await;
+    }
+}
+
+/// What a device asks that has come.
+pub(crate) struct Question {
+    over: Connection,
+    stream: Stream,
+    ask: Ask,
+}
+
+impl Question {
+    /// Hears it; `None` if nothing is asked in time. Its connection ends then.
+    pub(crate) async fn hear(over: Connection) -> Option<Self> {
+        let hearing = async {
+            let mut stream = over.accept_stream().await.map_err(std::io::Error::other)?;
+            let mut hello = [0; HELLO.len()];
+            stream.read_exact(&mut hello).await?;
+            if hello != *HELLO {
+                return Err(std::io::Error::other("it does not want a session"));
             }
+            let ask = wire::hear(&mut stream, MAX_ASK).await?;
+            Ok((stream, ask))
+        };
+        match tokio::time::timeout(WORD_LIMIT, hearing).await {
+            Ok(Ok((stream, ask))) => return Some(Self { over, stream, ask }),
             Ok(Err(error)) => tracing::info!(%error, "a device asks for nothing"),
             Err(_) => tracing::info!("a device asks for nothing"),
         }
+        over.abort(NOT_GIVEN, "nothing was asked");
+        None
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> EndpointId {
+        self.over.peer_id()
+    }
+
+    /// How the id of the session begins that it wants; `None` if it asks what there is.
+    pub(crate) fn session(&self) -> Option<&str> {
+        match &self.ask {
+            Ask::Session(wanted) => Some(wanted),
+            Ask::List => None,
+        }
+    }
+
+    /// Says no.
+    pub(crate) async fn refuse(self, why: &str) {
+        self.answer(&Answer::Refused(why.to_owned())).await;
+    }
+
+    /// Says which of this device's commands waits for it.
+    pub(crate) async fn send_to(self, ticket: String) {
+        self.answer(&Answer::At(ticket)).await;
+    }
+
+    /// Says what there is.
+    pub(crate) async fn tell(self, listed: Vec<Elsewhere>) {
+        self.answer(&Answer::Listed(listed)).await;
+    }
+
+    async fn answer(mut self, answer: &Answer) {
+        last_word(&self.over, &mut self.stream, answer).await;
     }
 }
 
-async fn question(over: &Connection) -> std::io::Result<(Ask, Stream)> {
-    let mut stream = over.accept_stream().await.map_err(std::io::Error::other)?;
-    let mut hello = [0; HELLO.len()];
-    stream.read_exact(&mut hello).await?;
-    if hello != *HELLO {
-        return Err(std::io::Error::other("it does not want a session"));
-    }
-    let ask = wire::hear(&mut stream, MAX_ASK).await?;
-    Ok((ask, stream))
-}
-
-/// Says no, and sees to it that this arrives.
-async fn refuse(over: &Connection, stream: &mut Stream, why: &str) {
+/// Says something, and sees to it that this arrives before the connection ends.
+async fn last_word(over: &Connection, stream: &mut Stream, answer: &Answer) {
     let saying = async {
-        wire::say(stream, &Answer::Refused(why.to_owned())).await?;
+        wire::say(stream, answer).await?;
         stream.finish()?;
         stream.drained().await
     };
     if !matches!(tokio::time::timeout(WORD_LIMIT, saying).await, Ok(Ok(()))) {
-        tracing::debug!("the other device does not hear that nothing comes");
+        tracing::debug!("the other device does not hear the answer");
     }
-    over.abort(NOT_GIVEN, "the session stays where it is");
+    over.abort(NOT_GIVEN, STAYS);
 }
 
 impl Asked {
     /// Keeps the session.
     pub(crate) async fn refuse(mut self, why: &str) {
-        refuse(&self.over, &mut self.stream, why).await;
+        last_word(&self.over, &mut self.stream, &Answer::Refused(why.to_owned())).await;
     }
 
     /// Hands the connection over, with what else is to be known of it. Nothing of it may be read, written or shown
@@ -91,7 +139,7 @@ impl Asked {
         let Err(error) = connection.hand_over(&self.over, LIMIT).await else {
             return Outcome::Moved(self.called);
         };
-        self.over.abort(NOT_GIVEN, "the session stays where it is");
+        self.over.abort(NOT_GIVEN, STAYS);
         // The other device may have it all the same, and not have been heard: what waits here must not be written
         // before the peer has said who goes on.
         match settled(connection).await {

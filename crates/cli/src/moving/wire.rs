@@ -20,9 +20,11 @@ pub(super) const MAX_ANSWER: u32 = 2 * MOST as u32 + 16 * 1024;
 
 /// What the taking device asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ask {
-    /// The session's id, or how it begins.
-    pub(super) session: String,
+pub(super) enum Ask {
+    /// The session whose id begins so.
+    Session(String),
+    /// What there is. Only an agent answers that.
+    List,
 }
 
 /// What the device that has it says.
@@ -32,6 +34,26 @@ pub(super) enum Answer {
     Given(State),
     /// Why not, for people.
     Refused(String),
+    /// By an agent: the command that has the session waits for this device at this ticket, whose key is the
+    /// agent's own.
+    At(String),
+    /// By an agent: what there is.
+    Listed(Vec<Elsewhere>),
+}
+
+/// What another device has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Elsewhere {
+    pub(crate) id: String,
+    /// What carries it there.
+    pub(crate) command: String,
+    /// What people call the peer.
+    pub(crate) peer: String,
+    /// For how many seconds it has been there.
+    pub(crate) age: u64,
+    /// Bytes that came from the peer, and that went there.
+    pub(crate) down: u64,
+    pub(crate) up: u64,
 }
 
 /// What there is to know of a session beside its connection.
@@ -125,18 +147,23 @@ mod tests {
         }
         assert_eq!(decode::<Answer>(&[&bytes[..], b"x"].concat()), None);
         // A length that memory would be needed for.
-        assert_eq!(decode::<Ask>(&[0xff, 0xff, 0xff, 0xff, 0x0f, b'x']), None);
+        assert_eq!(decode::<Ask>(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, b'x']), None);
     }
 
     /// What is written here is written in `docs/protocol.md`.
     #[test]
     fn the_bytes_are_those_of_the_protocol() {
-        let ask = Ask { session: "5f2c".to_owned() };
-        assert_eq!(postcard::to_stdvec(&ask).unwrap(), b"\x045f2c");
+        let ask = Ask::Session("5f2c".to_owned());
+        assert_eq!(postcard::to_stdvec(&ask).unwrap(), b"\0\x045f2c");
+        assert_eq!(postcard::to_stdvec(&Ask::List).unwrap(), b"\x01");
         let talk = Talk { known_as: None, nick: Some("bob".to_owned()), number: 300, greeted: true };
         let bytes = postcard::to_stdvec(&Answer::Given(State::Chat(talk))).unwrap();
         assert_eq!(bytes, b"\0\x01\0\x01\x03bob\xac\x02\x01");
         assert_eq!(postcard::to_stdvec(&Answer::Refused("no".to_owned())).unwrap(), b"\x01\x02no");
+        assert_eq!(postcard::to_stdvec(&Answer::At("x".to_owned())).unwrap(), b"\x02\x01x");
+        let (id, command, peer) = ("5f".to_owned(), "pipe".to_owned(), "p".to_owned());
+        let listed = Answer::Listed(vec![Elsewhere { id, command, peer, age: 1, down: 300, up: 2 }]);
+        assert_eq!(postcard::to_stdvec(&listed).unwrap(), b"\x03\x01\x025f\x04pipe\x01p\x01\xac\x02\x02");
     }
 
     #[test]

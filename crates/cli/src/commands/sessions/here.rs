@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 
 use super::digits;
 use crate::failure::Failure;
-use crate::moving::Movable;
+use crate::moving::{Elsewhere, Movable};
 use crate::output;
 use crate::plain::plain;
 use crate::status::{self, Report};
 
+/// So many are told to another device.
+const MOST: usize = 64;
 /// Characters of a peer's name.
 const LONGEST: usize = 100;
 
@@ -28,21 +30,36 @@ impl Here {
         connection.map_or((0, 0), |one| (one.bytes_received, one.bytes_sent))
     }
 
-    fn describe(&self) -> String {
+    fn told(&self) -> Elsewhere {
         let (down, up) = self.bytes();
-        let age = humantime::format_duration(Duration::from_secs(self.session.age_ms / 1000));
-        let (command, peer) = (&self.report.command, plain(&self.session.peer, LONGEST));
-        let id = self.session.id.get(..8).unwrap_or(&self.session.id);
-        format!("{id}  {command}  {peer}  for {age}; {down} bytes down, {up} up")
+        Elsewhere {
+            id: self.session.id.clone(),
+            command: self.report.command.clone(),
+            peer: plain(&self.session.peer, LONGEST),
+            age: self.session.age_ms / 1000,
+            down,
+            up,
+        }
     }
+}
 
-    fn as_json(&self) -> Value {
-        let (down, up) = self.bytes();
-        json!({
-            "id": self.session.id, "command": self.report.command, "pid": self.report.pid,
-            "peer": self.session.peer, "age": self.session.age_ms / 1000, "down": down, "up": up,
-        })
-    }
+fn describe(told: &Elsewhere) -> String {
+    let age = humantime::format_duration(Duration::from_secs(told.age));
+    let [id, command, peer] = [&told.id, &told.command, &told.peer].map(|text| plain(text, LONGEST));
+    let (id, down, up) = (id.get(..8).unwrap_or(&id), told.down, told.up);
+    format!("{id}  {command}  {peer}  for {age}; {down} bytes down, {up} up")
+}
+
+fn as_json(told: &Elsewhere) -> Value {
+    json!({
+        "id": told.id, "command": told.command, "peer": told.peer, "age": told.age, "down": told.down,
+        "up": told.up,
+    })
+}
+
+/// What there is, for another device.
+pub(crate) async fn all_here() -> Result<Vec<Elsewhere>> {
+    Ok(all().await?.iter().take(MOST).map(Here::told).collect())
 }
 
 /// All of them.
@@ -55,17 +72,16 @@ async fn all() -> Result<Vec<Here>> {
     Ok(having.collect())
 }
 
-/// Shows them.
-pub(super) async fn show(in_json: bool) -> Result<()> {
-    let all = all().await?;
+/// Shows what there is, here or at another device.
+pub(super) fn show(all: &[Elsewhere], in_json: bool) -> Result<()> {
     if in_json {
-        let sessions: Vec<_> = all.iter().map(Here::as_json).collect();
+        let sessions: Vec<_> = all.iter().map(as_json).collect();
         return output::json(&json!({ "sessions": sessions }));
     }
-    all.iter().try_for_each(|here| output::line(here.describe()))?;
+    all.iter().try_for_each(|told| output::line(describe(told)))?;
     if all.is_empty() {
         output::line(
-            "nothing runs here that could move without a gateway; --through GATEWAY shows what can with it",
+            "there is nothing that could move without a gateway; --through GATEWAY shows what can with it",
         )?;
     }
     Ok(())
