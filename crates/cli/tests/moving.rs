@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/typed.rs"]
+mod typed;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -12,71 +14,16 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{LIMIT, Process, World, length, shouting_server, tcp_server, wait_for};
+use common::{LIMIT, World, length, shouting_server, tcp_server, wait_for};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use typed::{Typed, expose, hand_off, session, take};
 use whimbrel::Ticket;
 use whimbrel::transport::ManualMonitor;
 
 /// What a server sends in all.
 const LARGE: usize = 3 << 20;
-
-/// Exposes a server for these devices. Returns the ticket to it.
-fn expose(world: &World, to: SocketAddr, devices: &[&str]) -> (Process, String) {
-    let (to, ids) = (to.to_string(), devices.iter().map(|device| world.id(device)).collect::<Vec<_>>());
-    let mut args = vec!["expose", "--ticket", "--to", &to, "--json"];
-    args.extend(ids.iter().flat_map(|id| ["--allow", id.as_str()]));
-    let mut expose = world.start("home", &args);
-    let ticket = expose.next_json()["ticket"].as_str().unwrap().to_owned();
-    (expose, ticket)
-}
-
-/// A command that is typed to.
-struct Typed {
-    process: Process,
-    input: ChildStdin,
-}
-
-impl Typed {
-    fn start(world: &World, user: &str, args: &[&str]) -> Self {
-        let mut process = Process::start(world.command(user, args).stdin(Stdio::piped()));
-        let input = process.child.stdin.take().unwrap();
-        Self { process, input }
-    }
-
-    fn types(&mut self, text: &str) {
-        self.input.write_all(text.as_bytes()).unwrap();
-    }
-
-    /// The next line, but for those that tell how long somebody was out of reach: a busy machine's business.
-    #[track_caller]
-    fn sees(&mut self) -> String {
-        loop {
-            let line = self.process.line();
-            if !line.contains(" is away since ") && !line.contains(" is back after ") {
-                return line;
-            }
-        }
-    }
-
-    /// The server's answer to a line is there.
-    #[track_caller]
-    fn shouts(&mut self, word: &str) {
-        self.types(&format!("{word}\n"));
-        assert_eq!(self.process.line(), word.to_uppercase());
-    }
-
-    /// It has gone to another device, and said so.
-    #[track_caller]
-    fn went_on_at(self, device: &str) {
-        let Self { process, input } = self;
-        let output = process.output(LIMIT);
-        let says = format!("went on at {device}\n");
-        assert!(output.succeeded().stderr.ends_with(&says), "{}", output.stderr);
-        drop(input);
-    }
-}
 
 /// A command whose output goes to a file.
 struct IntoFile(Child);
@@ -102,29 +49,6 @@ impl Drop for IntoFile {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// The only session on a device.
-fn session(world: &World, user: &str) -> serde_json::Value {
-    wait_for("a session", || {
-        let listed = world.run(user, &["sessions", "--json"]).succeeded().json();
-        let sessions = listed["sessions"].as_array().unwrap();
-        assert!(sessions.len() < 2, "{listed}");
-        sessions.first().cloned()
-    })
-}
-
-/// Lets another key have it. Returns the session's id, and where it is found.
-fn hand_off(world: &World, from: &str, to: &str) -> (String, String) {
-    let id = session(world, from)["id"].as_str().unwrap().to_owned();
-    let said = world.run(from, &["handoff", &id[..8], "--to", to, "--json"]).succeeded().json();
-    assert_eq!((&said["session"], &said["to"]), (&json!(id), &json!(to)));
-    (id, said["ticket"].as_str().unwrap().to_owned())
-}
-
-/// The arguments that take it.
-fn take((id, ticket): &(String, String)) -> [&str; 4] {
-    ["take", &id[..8], "--from", ticket]
 }
 
 fn sum(bytes: &[u8]) -> String {
@@ -348,64 +272,6 @@ fn what_does_not_take_its_output_keeps_the_session() {
 }
 
 #[test]
-fn a_chat_goes_on_at_another_device_and_the_other_person_notices_nothing() {
-    let world = World::new();
-    let mut bob = Typed::start(&world, "bob", &["chat", "--allow", "any", "--nick", "bob"]);
-    let ticket = bob.sees();
-    let mut phone = Typed::start(&world, "phone", &["chat", "--nick", "ada", &ticket]);
-    let here = bob.sees();
-    assert!(here.starts_with("-- ada ["), "{here}");
-    assert!(phone.sees().starts_with("-- bob ["));
-    phone.types("from the phone\n");
-    assert_eq!(phone.sees(), "you [1]: from the phone");
-    assert_eq!(phone.sees(), "-- [1] delivered");
-    assert_eq!(bob.sees(), "ada: from the phone");
-    assert_eq!(session(&world, "phone")["command"], "chat");
-    let desk_id = world.id("desk");
-    let given = hand_off(&world, "phone", &desk_id);
-    let mut desk = Typed::start(&world, "desk", &take(&given));
-    assert!(desk.sees().starts_with("-- bob ["));
-    assert_eq!(phone.sees(), format!("-- went on at {desk_id}"));
-    phone.process.output(LIMIT).succeeded();
-    bob.types("are you there?\n");
-    assert_eq!(bob.sees(), "you [1]: are you there?");
-    assert_eq!(bob.sees(), "-- [1] delivered");
-    assert_eq!(desk.sees(), "bob: are you there?");
-    desk.types("at the desk\n");
-    assert_eq!(desk.sees(), "you [2]: at the desk");
-    assert_eq!(desk.sees(), "-- [2] delivered");
-    // Not a word of the move, and the same person as before.
-    assert_eq!(bob.sees(), "ada: at the desk");
-    drop(desk.input);
-    assert_eq!(bob.sees(), "-- ada has left");
-    desk.process.output(LIMIT).succeeded();
-}
-
-#[test]
-fn the_one_who_waited_for_a_chat_goes_to_another_device_too() {
-    let (world, _names) = World::with_names();
-    let (phone_id, desk_id) = (world.id("phone"), world.id("desk"));
-    let waits =
-        ["chat", "--as", "chat.home.bob@example.org", "--allow", &phone_id, "--nick", "bob", "--json"];
-    let mut bob = Typed::start(&world, "bob", &waits);
-    assert_eq!(bob.process.next_json()["name"], "chat.home.bob@example.org");
-    let mut phone = Typed::start(&world, "phone", &["chat", "chat.home.bob@example.org", "--nick", "ada"]);
-    assert!(phone.sees().ends_with("is here"));
-    assert_eq!(bob.process.next_json()["event"], "here");
-    let given = hand_off(&world, "bob", &desk_id);
-    let mut desk = Typed::start(&world, "desk", &take(&given));
-    assert!(desk.sees().ends_with("is here"));
-    desk.types("it is me\n");
-    assert_eq!(desk.sees(), "you [1]: it is me");
-    assert_eq!(phone.sees(), "chat.home.bob@example.org: it is me");
-    phone.types("good\n");
-    assert_eq!(phone.sees(), "you [1]: good");
-    assert_eq!(phone.sees(), "-- [1] delivered");
-    assert_eq!(bob.process.next_json()["text"], format!("went on at {desk_id}"));
-    bob.process.output(LIMIT).succeeded();
-}
-
-#[test]
 fn a_command_that_has_nothing_to_move_says_so() {
     let world = World::new();
     assert!(world.run("phone", &["sessions"]).succeeded().stdout.contains("there is nothing"));
@@ -423,13 +289,8 @@ fn a_command_that_has_nothing_to_move_says_so() {
 #[test]
 fn any_device_of_a_user_who_is_let_in_may_have_it_and_is_out_once_it_is_removed() {
     let (world, _names) = World::with_names();
-    for device in ["phone", "desk"] {
-        let name = format!("{device}.ada@example.org");
-        let mut inviting = world.start("home", &["invite", "--json", "-q", "--device", &name]);
-        let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
-        world.run(device, &["join", &code, "--json", "-q"]).succeeded();
-        inviting.output(LIMIT).succeeded();
-    }
+    introduce(&world, "home", "phone");
+    introduce(&world, "home", "desk");
     let (ada, to) = (format!("ada@example.org={}", world.id("home")), shouting_server().to_string());
     let mut expose =
         world.start("home", &["expose", "--ticket", "--to", &to, "--allow", &ada, "--json", "-q"]);
@@ -449,4 +310,52 @@ fn any_device_of_a_user_who_is_let_in_may_have_it_and_is_out_once_it_is_removed(
     world.run("home", &["devices", "remove", "desk"]).succeeded();
     let output = at_desk.process.output(LIMIT);
     assert!(!output.status.success(), "{}", output.stderr);
+}
+
+/// Gives a machine a device's name of this user.
+fn introduce(world: &World, user: &str, device: &str) {
+    let name = format!("{device}.ada@example.org");
+    let mut inviting = world.start(user, &["invite", "--json", "-q", "--device", &name]);
+    let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
+    world.run(device, &["join", &code, "--json", "-q"]).succeeded();
+    inviting.output(LIMIT).succeeded();
+}
+
+#[test]
+fn devices_that_act_for_the_user_take_by_name_what_runs_there_and_others_do_not() {
+    let (world, _names) = World::with_names();
+    introduce(&world, "phone", "desk");
+    introduce(&world, "phone", "tablet");
+    world.run("phone", &["devices", "trust", "desk"]).succeeded();
+    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk", "tablet"]);
+    let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
+    phone.shouts("one");
+    let id = session(&world, "phone")["id"].as_str().unwrap().to_owned();
+    // The key of the phone is the user's own, which may speak for any of the user's devices.
+    let mut agent = world.start("phone", &["agent", "--as", "phone.ada@example.org", "--json"]);
+    assert_eq!(agent.next_json()["event"], "ready");
+    let by_name = ["--from", "phone.ada@example.org"];
+    for other in ["tablet", "eve"] {
+        world.id(other);
+        for args in [&["sessions"][..], &["take", &id[..8]]] {
+            let output = world.run(other, &[args, &by_name].concat());
+            assert!(!output.status.success() && output.stdout.is_empty(), "{other}: {}", output.stdout);
+        }
+    }
+    phone.shouts("two");
+    let there = world.run("desk", &[&["sessions", "--json"][..], &by_name].concat()).succeeded().json();
+    assert_eq!(there["sessions"][0]["id"], id.as_str());
+    assert_eq!(there["sessions"][0]["command"], "pipe");
+    world.run("desk", &[&["take", "0000"][..], &by_name].concat()).failed(5, &["no session"]);
+    let mut at_desk = Typed::start(&world, "desk", &[&["take", &id[..8]][..], &by_name].concat());
+    let given = agent.next_json();
+    assert_eq!(
+        (&given["event"], given["text"].as_str().unwrap().starts_with("desk comes for")),
+        (&json!("given"), true)
+    );
+    phone.went_on_at("desk");
+    at_desk.shouts("three");
+    // Once more: it is not there any more.
+    world.run("desk", &[&["take", &id[..8]][..], &by_name].concat()).failed(5, &["no session"]);
+    at_desk.shouts("four");
 }

@@ -36,9 +36,9 @@ const BUSY: CloseCode = CloseCode::application(3);
 /// Chat with somebody, from terminal to terminal
 ///
 /// One side waits, with --as NAME or a ticket for those of --allow, or with --code; the other calls. A line
-/// is marked once the other side has it. Both may move, also to another device (`whimbrel handoff`); one
-/// that is out of reach is away, and gets what was said when back. A group is called by its name: each
-/// member gets what is said, and answers you alone. Ctrl-D ends it. It works without a terminal, too.
+/// is marked once the other side has it. Both may move, also to another device (`whimbrel handoff`); one out
+/// of reach is away, and gets what was said when back. A group is called by its name: each member gets what
+/// is said, and answers you alone. Ctrl-D ends it. It needs no terminal.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
