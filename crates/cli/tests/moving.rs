@@ -25,7 +25,7 @@ use whimbrel::transport::ManualMonitor;
 /// What a server sends in all.
 const LARGE: usize = 3 << 20;
 
-/// A command whose output goes to a file.
+/// A command whose output is not read line by line, but goes to a file or is left.
 struct IntoFile(Child);
 
 impl IntoFile {
@@ -260,15 +260,15 @@ fn what_does_not_take_its_output_keeps_the_session() {
     let (_expose, ticket) = expose(&world, film.start(), &["phone", "desk"]);
     // More than a pipe of the kernel holds, and nobody reads.
     let mut command = world.command("phone", &["pipe", &ticket]);
-    let mut phone = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut phone = IntoFile(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     wait_for("a full pipe", || (session(&world, "phone")["down"].as_u64()? > 200_000).then_some(()));
     let given = hand_off(&world, "phone", &world.id("desk"));
     world.run("desk", &take(&given)).failed(5, &["takes nothing"]);
-    drop(phone.stdin.take());
+    drop(phone.0.stdin.take());
     let mut all = Vec::new();
-    phone.stdout.take().unwrap().read_to_end(&mut all).unwrap();
+    phone.0.stdout.take().unwrap().read_to_end(&mut all).unwrap();
     assert_eq!((all.len(), sum(&all)), (LARGE, sum(&Film::bytes())));
-    assert!(wait_for("the end", || phone.try_wait().unwrap()).success());
+    phone.succeeded();
 }
 
 #[test]
