@@ -16,9 +16,9 @@ mod wire;
 use std::time::Duration;
 
 pub(crate) use self::giving::{Asked, Outcome, Question};
-pub(crate) use self::session::{Movable, Sessions, Ticketed, Word};
+pub(crate) use self::session::{Movable, Session, Sessions, Ticketed, Word};
 pub(crate) use self::taking::{list, take};
-pub(crate) use self::wire::{Elsewhere, Halves, State, Talk, Way};
+pub(crate) use self::wire::{Elsewhere, Halves, MAX_STREAMS, State, Talk, Way};
 
 /// For a connection to be handed over.
 const LIMIT: Duration = Duration::from_secs(20);

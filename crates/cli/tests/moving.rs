@@ -8,22 +8,16 @@ mod typed;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 
-use common::{LIMIT, World, length, shouting_server, tcp_server, wait_for};
+use common::{LIMIT, World, length, shouting_server, wait_for};
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use typed::{Typed, expose, hand_off, session, take};
+use typed::{Film, LARGE, Typed, expose, hand_off, session, sum, take};
 use whimbrel::Ticket;
 use whimbrel::transport::ManualMonitor;
-
-/// What a server sends in all.
-const LARGE: usize = 3 << 20;
 
 /// A command whose output is not read line by line, but goes to a file or is left.
 struct IntoFile(Child);
@@ -48,45 +42,6 @@ impl Drop for IntoFile {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-fn sum(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A server that sends one half of what it has, and the other one when it may. What it hears is kept.
-#[derive(Clone, Default)]
-struct Film {
-    connections: Arc<AtomicUsize>,
-    heard: Arc<Mutex<Vec<u8>>>,
-    may_go_on: Arc<AtomicBool>,
-}
-
-impl Film {
-    fn bytes() -> Vec<u8> {
-        (0..LARGE as u32 / 4).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
-    }
-
-    fn start(&self) -> SocketAddr {
-        let this = self.clone();
-        tcp_server(move |mut socket| {
-            this.connections.fetch_add(1, Ordering::SeqCst);
-            let (mut input, heard) = (socket.try_clone().unwrap(), this.heard.clone());
-            std::thread::spawn(move || {
-                let mut bytes = [0; 4096];
-                while let Ok(n @ 1..) = input.read(&mut bytes) {
-                    heard.lock().unwrap().extend_from_slice(&bytes[..n]);
-                }
-            });
-            let film = Self::bytes();
-            let (first, second) = film.split_at(LARGE / 2);
-            // What breaks is seen by the test.
-            let _ = socket.write_all(first);
-            wait_for("the second half", || this.may_go_on.load(Ordering::SeqCst).then_some(()));
-            let _ = socket.write_all(second);
-            let _ = socket.shutdown(Shutdown::Write);
-        })
     }
 }
 

@@ -54,7 +54,7 @@ pub use publishing::{
 pub use sessions::{
     Attached, BadSessionId, HaltedSession, Hearing, Listed, MAX_SESSION, May, NoRest, NoSession, Outcome,
     Rest, SessionError, SessionHead, SessionId, SessionPiece, SessionSettings, SessionsAt, Standing, Takers,
-    Word, read_request, user_of,
+    UnderWay, Word, read_request, user_of,
 };
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use streams::{Opening, Streams};

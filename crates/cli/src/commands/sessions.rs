@@ -25,7 +25,7 @@ const LEAST_DIGITS: usize = 4;
 
 /// Show what runs here and could go on at another device
 ///
-/// Without a gateway: each `whimbrel pipe` and `whimbrel chat` of this host. With --through, connections of
+/// Without a gateway: each `whimbrel pipe`, `forward` and `chat` of this host. With --through, connections of
 /// programs behind `whimbrel proxy socks --through` that this device has, or may take: docs/devices.md has
 /// the rules.
 #[derive(Args)]

@@ -2,6 +2,7 @@
 
 mod carry;
 mod direct;
+mod ports;
 mod program;
 mod waiting;
 

@@ -15,8 +15,10 @@ use crate::tunnel::direction::MOST;
 pub(super) const HELLO: &[u8; 4] = b"WHN1";
 /// No question is longer.
 pub(super) const MAX_ASK: u32 = 256;
-/// No answer is longer: what both directions of a tunnel may hold, and what is around it.
-pub(super) const MAX_ANSWER: u32 = 2 * MOST as u32 + 16 * 1024;
+/// Streams of a connection that moves.
+pub(crate) const MAX_STREAMS: usize = 64;
+/// No answer is longer: what both directions of so many tunnels may hold, and what is around it.
+pub(super) const MAX_ANSWER: u32 = (MAX_STREAMS * 2 * MOST + 128 * 1024) as u32;
 
 /// What the taking device asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,8 @@ pub(crate) enum State {
     Pipe(Halves),
     /// Of `whimbrel chat`.
     Chat(Talk),
+    /// Of `whimbrel forward`: each of its streams.
+    Forward(Vec<Halves>),
 }
 
 /// A stream that is joined to something local.
@@ -170,7 +174,8 @@ mod tests {
     fn an_answer_has_room_for_all_that_two_directions_hold() {
         let way = || Way { waiting: vec![0xff; MOST], ended: false };
         let full = Halves { peer: "x".repeat(1024), stream: u64::MAX, out: way(), back: way() };
-        let bytes = postcard::to_stdvec(&Answer::Given(State::Pipe(full))).unwrap();
+        let all = vec![full; MAX_STREAMS];
+        let bytes = postcard::to_stdvec(&Answer::Given(State::Forward(all))).unwrap();
         assert!(bytes.len() <= MAX_ANSWER as usize, "{}", bytes.len());
     }
 }

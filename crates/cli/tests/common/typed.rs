@@ -1,13 +1,19 @@
 //! Commands that go on at another device, for tests: they are typed to, listed, handed over and taken.
 #![allow(clippy::unwrap_used, dead_code)]
 
-use std::io::Write as _;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr};
 use std::process::{ChildStdin, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
-use crate::common::{LIMIT, Process, World, wait_for};
+use crate::common::{LIMIT, Process, World, tcp_server, wait_for};
+
+/// What a server sends in all.
+pub(crate) const LARGE: usize = 3 << 20;
 
 /// Exposes a server for these devices. Returns the ticket to it.
 pub(crate) fn expose(world: &World, to: SocketAddr, devices: &[&str]) -> (Process, String) {
@@ -86,4 +92,43 @@ pub(crate) fn hand_off(world: &World, from: &str, to: &str) -> (String, String) 
 /// The arguments that take it.
 pub(crate) fn take((id, ticket): &(String, String)) -> [&str; 4] {
     ["take", &id[..8], "--from", ticket]
+}
+
+pub(crate) fn sum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A server that sends one half of what it has, and the other one when it may. What it hears is kept.
+#[derive(Clone, Default)]
+pub(crate) struct Film {
+    pub(crate) connections: Arc<AtomicUsize>,
+    pub(crate) heard: Arc<Mutex<Vec<u8>>>,
+    pub(crate) may_go_on: Arc<AtomicBool>,
+}
+
+impl Film {
+    pub(crate) fn bytes() -> Vec<u8> {
+        (0..LARGE as u32 / 4).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
+    }
+
+    pub(crate) fn start(&self) -> SocketAddr {
+        let this = self.clone();
+        tcp_server(move |mut socket| {
+            this.connections.fetch_add(1, Ordering::SeqCst);
+            let (mut input, heard) = (socket.try_clone().unwrap(), this.heard.clone());
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(n @ 1..) = input.read(&mut bytes) {
+                    heard.lock().unwrap().extend_from_slice(&bytes[..n]);
+                }
+            });
+            let film = Self::bytes();
+            let (first, second) = film.split_at(LARGE / 2);
+            // What breaks is seen by the test.
+            let _ = socket.write_all(first);
+            wait_for("the second half", || this.may_go_on.load(Ordering::SeqCst).then_some(()));
+            let _ = socket.write_all(second);
+            let _ = socket.shutdown(Shutdown::Write);
+        })
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use whimbrel_transport::Config;
 
+use super::ports;
 use crate::commands::sessions::digits;
 use crate::commands::{chat, pipe};
 use crate::moving::{self, State};
@@ -40,6 +41,7 @@ async fn go_on(
     let taken = moving::take(network, from, session).await?;
     match taken.state {
         State::Pipe(halves) => pipe::go_on(globals, network, taken.connection, halves).await,
+        State::Forward(all) => ports::go_on(taken.connection, all, json).await,
         State::Chat(talk) => chat::go_on(globals, network, (taken.connection, talk), json).await,
     }
 }
