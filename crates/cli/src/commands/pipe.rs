@@ -133,7 +133,7 @@ async fn give(asked: Asked, connection: &Connection, peer: &str, joined: &mut Jo
     match joined.halves(peer).await {
         Ok(halves) => asked.give(connection, State::Pipe(halves)).await,
         Err(why) => {
-            asked.refuse(&why).await;
+            asked.refuse(&why);
             Outcome::Stays(why)
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use whimbrel_base::EndpointId;
@@ -110,12 +111,13 @@ impl Question {
     }
 }
 
-/// Says something, and sees to it that this arrives before the connection ends.
+/// Says something. The other device ends the connection once it has read that; one that does not is not waited for.
 async fn last_word(over: &Connection, stream: &mut Stream, answer: &Answer) {
     let saying = async {
         wire::say(stream, answer).await?;
         stream.finish()?;
-        stream.drained().await
+        over.closed().await;
+        std::io::Result::Ok(())
     };
     if !matches!(tokio::time::timeout(WORD_LIMIT, saying).await, Ok(Ok(()))) {
         tracing::debug!("the other device does not hear the answer");
@@ -124,9 +126,12 @@ async fn last_word(over: &Connection, stream: &mut Stream, answer: &Answer) {
 }
 
 impl Asked {
-    /// Keeps the session.
-    pub(crate) async fn refuse(mut self, why: &str) {
-        last_word(&self.over, &mut self.stream, &Answer::Refused(why.to_owned())).await;
+    /// Keeps the session. Does not wait for the other device to hear it.
+    pub(crate) fn refuse(mut self, why: &str) {
+        let answer = Answer::Refused(why.to_owned());
+        tokio::spawn(FutureExt::boxed(async move {
+            last_word(&self.over, &mut self.stream, &answer).await;
+        }));
     }
 
     /// Hands the connection over, with what else is to be known of it. Nothing of it may be read, written or shown

@@ -64,7 +64,7 @@ impl<'a> Moving<'a> {
         let (connection, all) = match self.all(&mut halted).await {
             Ok(all) => all,
             Err(why) => {
-                asked.refuse(&why).await;
+                asked.refuse(&why);
                 return Err((why, halted));
             }
         };
