@@ -117,7 +117,7 @@ async fn last_word(over: &Connection, stream: &mut Stream, answer: &Answer) {
         wire::say(stream, answer).await?;
         stream.finish()?;
         over.closed().await;
-        std::io::Result::Ok(())
+        Ok::<(), std::io::Error>(())
     };
     if !matches!(tokio::time::timeout(WORD_LIMIT, saying).await, Ok(Ok(()))) {
         tracing::debug!("the other device does not hear the answer");

@@ -1,7 +1,5 @@
 //! What another device had running goes on in this terminal, and no gateway is between.
 
-use std::sync::Arc;
-
 use anyhow::Result;
 use whimbrel_transport::Config;
 
@@ -23,7 +21,7 @@ pub(super) async fn take(globals: &Globals, session: &str, from: &Peer, json: bo
     let mut shutdown = Shutdown::catch(false)?.with_hangup()?;
     // What comes is known once it is here. Presence, which a chat shows, costs a pipe next to nothing.
     let config = Config { timeouts: chat::presence(), ..Config::default() };
-    let network = Arc::new(Network::of_user(globals, Wish { config, ..Wish::default() }).await?);
+    let network = Network::of_user(globals, Wish { config, ..Wish::default() }).await?;
     let result = tokio::select! {
         result = go_on(globals, &network, &session, (from, json)) => result,
         request = shutdown.requested() => Err(request.error()),
