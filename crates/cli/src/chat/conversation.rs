@@ -135,7 +135,7 @@ impl Conversation {
         let talk = Talk { known_as, nick, number: self.number, greeted: self.greeted };
         match asked.give(&self.connection, State::Chat(talk)).await {
             Move::Moved(to) => {
-                self.tell_unsent(show).await?;
+                tell_unsent(show).await?;
                 show.show(&News::Note(format!("went on at {to}")))?;
                 Ok(true)
             }
@@ -144,20 +144,6 @@ impl Conversation {
                 Ok(false)
             }
         }
-    }
-
-    /// Shows what was typed while the conversation went to another device.
-    async fn tell_unsent(&self, show: &mut impl Show) -> Result<()> {
-        for _ in 0..UNSENT {
-            match tokio::time::timeout(Duration::ZERO, show.typed()).await {
-                Ok(Typed::Line(text)) if !text.is_empty() => {
-                    show.show(&News::Note(format!("this came too late, and was not sent: {text}")))?;
-                }
-                Ok(Typed::Line(_)) => {}
-                Ok(Typed::TooLong | Typed::End) | Err(_) => break,
-            }
-        }
-        Ok(())
     }
 
     fn send(&mut self, message: &Message) -> Result<bool> {
@@ -234,6 +220,20 @@ impl Conversation {
                 .into()),
         }
     }
+}
+
+/// Shows what was typed while the conversation went to another device.
+async fn tell_unsent(show: &mut impl Show) -> Result<()> {
+    for _ in 0..UNSENT {
+        match tokio::time::timeout(Duration::ZERO, show.typed()).await {
+            Ok(Typed::Line(text)) if !text.is_empty() => {
+                show.show(&News::Note(format!("this came too late, and was not sent: {text}")))?;
+            }
+            Ok(Typed::Line(_)) => {}
+            Ok(Typed::TooLong | Typed::End) | Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// What becomes of the first line that has no end yet. Cancel-safe.
