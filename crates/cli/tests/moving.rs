@@ -56,15 +56,19 @@ fn a_pipe_goes_on_at_the_desk_while_data_flows_and_no_byte_is_lost_or_doubled_in
     let seen = session(&world, "phone");
     assert_eq!(seen["command"], "pipe");
     assert!(seen["down"].as_u64().unwrap() > 100_000, "{seen}");
+    // It flows before the move, during it and after it.
+    film.slowly.store(true, Ordering::SeqCst);
+    film.may_go_on.store(true, Ordering::SeqCst);
     let given = hand_off(&world, "phone", &world.id("desk"));
     let (desk, mut more) = IntoFile::start(&world, "desk", &take(&given), "second");
-    // It flows before the move, during it and after it.
-    film.may_go_on.store(true, Ordering::SeqCst);
     phone.succeeded();
+    film.slowly.store(false, Ordering::SeqCst);
     more.write_all(b"from the desk\n").unwrap();
     drop(more);
     desk.succeeded();
-    let joined = [fs::read(world.path("first")).unwrap(), fs::read(world.path("second")).unwrap()].concat();
+    let [first, second] = ["first", "second"].map(|part| fs::read(world.path(part)).unwrap());
+    assert!(first.len() > 100_000 && !second.is_empty(), "{} and {}", first.len(), second.len());
+    let joined = [first, second].concat();
     assert_eq!((joined.len(), sum(&joined)), (LARGE, sum(&Film::bytes())));
     wait_for("what was typed", || {
         let heard = film.heard.lock().unwrap();

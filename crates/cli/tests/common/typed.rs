@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::process::{ChildStdin, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -104,6 +105,8 @@ pub(crate) struct Film {
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) heard: Arc<Mutex<Vec<u8>>>,
     pub(crate) may_go_on: Arc<AtomicBool>,
+    /// So slowly, while this is so, that it takes longer than any move.
+    pub(crate) slowly: Arc<AtomicBool>,
 }
 
 impl Film {
@@ -127,7 +130,16 @@ impl Film {
             // What breaks is seen by the test.
             let _ = socket.write_all(first);
             wait_for("the second half", || this.may_go_on.load(Ordering::SeqCst).then_some(()));
-            let _ = socket.write_all(second);
+            let mut rest = second;
+            while this.slowly.load(Ordering::SeqCst) && !rest.is_empty() {
+                let (piece, behind) = rest.split_at(rest.len().min(64));
+                if socket.write_all(piece).is_err() {
+                    return;
+                }
+                rest = behind;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let _ = socket.write_all(rest);
             let _ = socket.shutdown(Shutdown::Write);
         })
     }
