@@ -18,6 +18,8 @@ use std::time::Duration;
 pub(crate) use self::giving::{Asked, Outcome, Question};
 pub(crate) use self::session::{Movable, Session, Sessions, Ticketed, Word};
 pub(crate) use self::taking::{list, take};
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::wire::decode_anything;
 pub(crate) use self::wire::{Elsewhere, Halves, MAX_STREAMS, State, Talk, Way};
 
 /// For a connection to be handed over.

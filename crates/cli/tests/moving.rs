@@ -283,10 +283,12 @@ fn introduce(world: &World, user: &str, device: &str) {
 #[test]
 fn devices_that_act_for_the_user_take_by_name_what_runs_there_and_others_do_not() {
     let (world, _names) = World::with_names();
-    introduce(&world, "phone", "desk");
-    introduce(&world, "phone", "tablet");
+    for device in ["desk", "tablet", "watch"] {
+        introduce(&world, "phone", device);
+    }
     world.run("phone", &["devices", "trust", "desk"]).succeeded();
-    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk", "tablet"]);
+    world.run("phone", &["devices", "trust", "tablet"]).succeeded();
+    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk", "tablet", "watch"]);
     let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
     phone.shouts("one");
     let id = session(&world, "phone")["id"].as_str().unwrap().to_owned();
@@ -294,7 +296,11 @@ fn devices_that_act_for_the_user_take_by_name_what_runs_there_and_others_do_not(
     let mut agent = world.start("phone", &["agent", "--as", "phone.ada@example.org", "--json"]);
     assert_eq!(agent.next_json()["event"], "ready");
     let by_name = ["--from", "phone.ada@example.org"];
-    for other in ["tablet", "eve"] {
+    // A device that acts for the user does not once it is removed.
+    let list = [&["sessions", "--json"][..], &by_name].concat();
+    assert_eq!(world.run("tablet", &list).succeeded().json()["sessions"][0]["id"], id.as_str());
+    world.run("phone", &["devices", "remove", "tablet"]).succeeded();
+    for other in ["tablet", "watch", "eve"] {
         world.id(other);
         for args in [&["sessions"][..], &["take", &id[..8]]] {
             let output = world.run(other, &[args, &by_name].concat());
@@ -302,7 +308,7 @@ fn devices_that_act_for_the_user_take_by_name_what_runs_there_and_others_do_not(
         }
     }
     phone.shouts("two");
-    let there = world.run("desk", &[&["sessions", "--json"][..], &by_name].concat()).succeeded().json();
+    let there = world.run("desk", &list).succeeded().json();
     assert_eq!(there["sessions"][0]["id"], id.as_str());
     assert_eq!(there["sessions"][0]["command"], "pipe");
     world.run("desk", &[&["take", "0000"][..], &by_name].concat()).failed(5, &["no session"]);

@@ -125,6 +125,19 @@ pub(super) async fn hear<T: DeserializeOwned>(stream: &mut Stream, most: u32) ->
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the other device says something else"))
 }
 
+/// Decodes whatever comes as a question and as an answer; what is understood can be said again.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    fn again<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+        if let Some(understood) = decode::<T>(bytes) {
+            let said = postcard::to_stdvec(&understood).ok();
+            assert_eq!(said.and_then(|bytes| decode::<T>(&bytes)), Some(understood));
+        }
+    }
+    again::<Ask>(bytes);
+    again::<Answer>(bytes);
+}
+
 /// A value that takes all of these bytes.
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let (value, rest) = postcard::take_from_bytes(bytes).ok()?;
