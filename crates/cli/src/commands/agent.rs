@@ -66,7 +66,7 @@ The list of programs, of which the first that matches is taken:
 pub(crate) struct Agent {
     #[command(flatten)]
     at: At,
-    /// Be found by this name by your devices that may act for you, to take `pipe` and `chat` from here
+    /// Be found by this name by your devices that may act for you, to take what runs here
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
     /// The list of programs [default: ~/.config/whimbrel/apps.toml]

@@ -43,7 +43,7 @@ pub(crate) struct Take {
     session: String,
     #[command(flatten)]
     at: At,
-    /// The device that has it, without a gateway: a `pipe` or `chat` goes on in this terminal
+    /// The device that has it, without a gateway: in this terminal, or at ports for a `forward`
     #[arg(long, value_name = "NAME|TICKET", conflicts_with_all = ["through", "how", "listen", "program"])]
     from: Option<Peer>,
     /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest
