@@ -3,7 +3,8 @@
 //!
 //! A name grants access only through a key that was confirmed by hand or by a meeting, or that the owner that
 //! was confirmed so has signed for ([`whimbrel_names::trust`]); and no longer than the owner's word holds. What a name
-//! service or a ticket says grants none.
+//! service or a ticket says grants none. A user's name lets the user's devices in too, which this machine's own list
+//! of devices and friends has: a connection may go on at another one of them.
 
 use futures_util::FutureExt;
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use anyhow::{Context as _, Result};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use whimbrel::Endpoint;
-use whimbrel_base::{EndpointId, Name, NameKind, TicketSecret, UnixTime};
+use whimbrel_base::{EndpointId, Name, NameKind, SecretKey, TicketSecret, UnixTime};
 use whimbrel_names::readers::MAX_READERS;
 use whimbrel_names::{KnownPeers, Origin, Pin, Readers};
 use whimbrel_transport::{Allow, Connection, Resolver as _};
@@ -25,6 +26,7 @@ use crate::network::Network;
 use crate::who::Who;
 use crate::{output, readers};
 
+mod devices;
 mod file;
 mod flags;
 mod followed;
@@ -43,6 +45,8 @@ pub(crate) use self::guests::Guests;
 enum Rule {
     Any,
     Key(EndpointId),
+    /// The key of this user, and the user's devices.
+    User(EndpointId),
     /// Whatever endpoint the owner gives this name to.
     Follow(Name),
 }
@@ -51,7 +55,7 @@ impl Rule {
     fn who(&self) -> Who {
         match self {
             Self::Any => Who::Any,
-            Self::Key(key) => Who::Id(*key),
+            Self::Key(key) | Self::User(key) => Who::Id(*key),
             Self::Follow(name) => Who::Name(name.clone()),
         }
     }
@@ -91,6 +95,7 @@ struct Inner {
     endpoint: Endpoint,
     lan: Option<Arc<Lan>>,
     known: KnownPeers,
+    key: SecretKey,
     quiet: bool,
 }
 
@@ -99,6 +104,16 @@ struct Rules {
     by_flag: ByFlag,
     by_file: Vec<Rule>,
     followed: HashMap<Name, Followed>,
+    /// Of users in the rules.
+    devices: devices::Devices,
+    /// Keeps these up to date.
+    looking: Option<AbortHandle>,
+}
+
+impl Rules {
+    fn all(&self) -> impl Iterator<Item = &Rule> {
+        self.by_flag.rules.iter().chain(&self.by_file)
+    }
 }
 
 impl Access {
@@ -168,6 +183,7 @@ impl Access {
                 endpoint: network.endpoint.clone(),
                 lan: network.lan.clone(),
                 known: network.known.clone(),
+                key: network.key.clone(),
                 quiet,
             }),
         }
@@ -205,9 +221,12 @@ impl Access {
     fn any_rule(&self, peer: EndpointId, anybody: bool) -> bool {
         let now = UnixTime::from(SystemTime::now());
         let rules = self.inner.rules.read().unwrap_or_else(PoisonError::into_inner);
-        rules.by_flag.rules.iter().chain(&rules.by_file).any(|rule| match rule {
+        rules.all().any(|rule| match rule {
             Rule::Any => anybody,
             Rule::Key(key) => *key == peer,
+            Rule::User(key) => {
+                *key == peer || rules.devices.get(key).is_some_and(|devices| devices.contains(&peer))
+            }
             Rule::Follow(name) => {
                 let key = rules.followed.get(name).and_then(|followed| followed.key);
                 key.is_some_and(|key| key.is(peer, now))
@@ -233,7 +252,10 @@ impl Access {
             Entry::Who(Who::Name(name)) => self.rule_of_name(name),
             Entry::Pinned(Pin { name, key }) => {
                 self.inner.known.pin(name, *key, Origin::Hand, UnixTime::from(SystemTime::now()))?;
-                Ok(Rule::Key(*key))
+                Ok(match name.kind() {
+                    NameKind::User => Rule::User(*key),
+                    _ => Rule::Key(*key),
+                })
             }
         }
     }
@@ -244,7 +266,7 @@ impl Access {
         let endpoint = pins.endpoint(name).filter(|endpoint| endpoint.origin.grants_access());
         match (name.kind(), owner, endpoint) {
             // A user's own record is signed by the owner, and by nobody else.
-            (NameKind::User, Some(owner), _) => Ok(Rule::Key(owner.key)),
+            (NameKind::User, Some(owner), _) => Ok(Rule::User(owner.key)),
             (_, _, Some(endpoint)) => Ok(Rule::Key(endpoint.id)),
             (_, Some(_), None) => Ok(Rule::Follow(name.clone())),
             (_, None, None) => Err(Failure::new(
@@ -296,6 +318,7 @@ impl Access {
             rules.by_flag = by_flag;
         }
         rules.by_file = by_file;
+        self.look_at_users(&mut rules);
         let wanted: Vec<Name> = names(rules.by_flag.rules.iter().chain(&rules.by_file)).cloned().collect();
         rules.followed.retain(|name, followed| {
             let keep = wanted.contains(name);

@@ -37,6 +37,13 @@ impl Lasting {
         self.current.lock().await.extend(connections);
     }
 
+    /// The living connections, as they are now.
+    pub(crate) async fn living(&self) -> Vec<Connection> {
+        let mut current = self.current.lock().await;
+        current.retain(|connection| connection.close_reason().is_none());
+        current.clone()
+    }
+
     /// The living connections, for another instance to go on with.
     pub(crate) async fn leave(&self) -> Vec<Connection> {
         std::mem::take(&mut *self.current.lock().await)

@@ -64,6 +64,7 @@ mod logging;
 mod manager;
 mod meeting;
 mod metrics;
+mod moving;
 mod multipath;
 mod naming;
 mod network;
@@ -131,9 +132,10 @@ pub mod fuzzing {
     }
 
     /// Decodes bytes as what is asked of a running command and as its answer, and shows that; and as what it hands
-    /// over.
+    /// over, to another instance or to another device.
     pub fn status(bytes: &[u8]) {
         crate::estate::decode_anything(bytes);
+        crate::moving::decode_anything(bytes);
         let (report, event) = crate::status::decode_anything(bytes);
         drop(report.map(|report| crate::commands::status::describe(&report)));
         drop(event.map(|event| crate::commands::status::describe_event(&event)));

@@ -1,6 +1,7 @@
 //! The user's group on this machine: which it is, where it is kept, and how things in it are called on
 //! command lines.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -205,6 +206,28 @@ fn acting(group: &Group, own: EndpointId) -> Vec<EndpointId> {
     listed.filter(|id| *id != own && group.is_member(*id) && group.is_trusted(*id)).collect()
 }
 
+/// The devices of these users, as far as this machine's list has them: those of its own user, and of friends.
+pub(crate) fn devices_of(
+    key: &SecretKey,
+    users: &[EndpointId],
+) -> Result<HashMap<EndpointId, Vec<EndpointId>>> {
+    // Looking would make one.
+    if !is_kept(&places::data()?.join("groups"))? {
+        return Ok(HashMap::new());
+    }
+    let group = OwnGroup::of(key.clone())?;
+    group.look(|log| users.iter().map(|user| (*user, devices_in(log.group(), *user))).collect())
+}
+
+/// A user's devices in a group. Neither such as were removed nor such as wrote two histories.
+fn devices_in(group: &Group, user: EndpointId) -> Vec<EndpointId> {
+    if group.user() == user {
+        return group.devices().map(|(id, _)| id).filter(|id| group.is_member(*id)).collect();
+    }
+    let friend = group.friend(user);
+    friend.map_or_else(Vec::new, |friend| friend.devices().map(|(id, _)| id).collect())
+}
+
 /// Whether any group is kept in this folder. One that cannot be read says nothing: it is an error.
 fn is_kept(groups: &Path) -> Result<bool> {
     match std::fs::read_dir(groups) {
@@ -254,6 +277,27 @@ mod tests {
             let error = is_kept(&other).unwrap_err().to_string();
             assert!(error.contains("cannot look for the list"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_devices_of_the_user_and_of_friends_are_known_and_nobody_elses() {
+        let (user, now) = (SecretKey::from_bytes(&[1; 32]), UnixTime::from_secs(1_700_000_000));
+        let [one, other, friend, theirs, stranger] =
+            [2, 3, 4, 5, 6].map(|number| SecretKey::from_bytes(&[number; 32]).id());
+        let mut log = Log::new(user.id());
+        for (device, name) in [(one, "one"), (other, "other")] {
+            let name = format!("{name}.ada@example.org").parse().unwrap();
+            log.write(&user, vec![Op::AddDevice { device, name, trusted: false }], now).unwrap();
+        }
+        log.write(&user, vec![Op::AddFriend { friend, name: None }], now).unwrap();
+        let device = Op::AddFriendDevice { friend, device: theirs, name: None };
+        log.write(&user, vec![device], now).unwrap();
+        let own = devices_in(log.group(), user.id());
+        assert!(own.contains(&one) && own.contains(&other) && !own.contains(&theirs), "{own:?}");
+        assert_eq!(devices_in(log.group(), friend), [theirs]);
+        assert_eq!(devices_in(log.group(), stranger), []);
+        log.remove_device(&user, one, now).unwrap();
+        assert!(!devices_in(log.group(), user.id()).contains(&one));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! A client sends at most one line, which ends with a newline or the end of its direction: nothing to ask for
 //! the state; `{"change":{…}}` to change how paths are used; `{"limit":{…}}` and `{"lift":{…}}` for limits of
 //! rates; or, to a command that was started with `--address`, `{"addresses":["127.0.0.3"]}` to move it;
-//! `{"take_over":{…}}` to [go on in its place](crate::takeover). The answer is one [`Report`] in JSON, or `{"error":"…"}`. To `{"events":{…}}` the answer is a line for each event,
+//! `{"take_over":{…}}` to [go on in its place](crate::takeover); `{"hand_over":{…}}` to let another device have
+//! its [session](crate::moving). The answer is one [`Report`] in JSON, or `{"error":"…"}`. To `{"events":{…}}` the answer is a line for each event,
 //! until the client leaves.
 
 mod answer;
@@ -28,7 +29,7 @@ use whimbrel_relay::Keeping;
 use whimbrel_transport::Watch;
 
 pub(crate) use self::ask::{
-    ask_all, change_paths, lift_limit, report, set_addresses, set_limit, socket_of, take_over,
+    ask_all, change_paths, hand_over, lift_limit, report, set_addresses, set_limit, socket_of, take_over,
 };
 pub(crate) use self::event::{Event, What, Which};
 pub(crate) use self::monitor::follow_all;
@@ -40,6 +41,7 @@ use self::answer::Answerer;
 use self::subject::Subject;
 use crate::estate::Asker;
 use crate::limits::Limits;
+use crate::moving::Sessions;
 use crate::network::Network;
 use crate::sockets::Sockets;
 use crate::{identity, output, places};
@@ -56,11 +58,12 @@ pub(crate) struct About {
     sockets: Option<Arc<Sockets>>,
     relays: Option<Watch<Keeping>>,
     hands_over: bool,
+    sessions: Sessions,
 }
 
 impl About {
     pub(crate) fn new(command: &'static str, name: Option<String>) -> Self {
-        Self { command, name, sockets: None, relays: None, hands_over: false }
+        Self { command, name, sockets: None, relays: None, hands_over: false, sessions: Sessions::default() }
     }
 
     /// A newer instance may take over: the command hears of it by [`Reporter::asked`].
@@ -71,6 +74,11 @@ impl About {
     /// With the relays through which the command is reached.
     pub(crate) fn relayed(self, relays: Option<Watch<Keeping>>) -> Self {
         Self { relays, ..self }
+    }
+
+    /// With what could go on at another device.
+    pub(crate) fn moving(self, sessions: &Sessions) -> Self {
+        Self { sessions: sessions.clone(), ..self }
     }
 
     /// With the sockets that the command serves.

@@ -488,11 +488,40 @@ fn devices_and_friends(play: &mut Play) {
     play.word("TICKET", ticket);
     play.run("vps", "whimbrel devices sync TICKET", "both devices are up to date");
     play.also("vps", "whimbrel devices list", "desk  laptop.ada@example.org, may act for you, this one");
+    moves(play);
     play.run("home", "whimbrel friends list", "bob@example.org");
     play.run("home", "whimbrel friends name bob@example.org bobby", "bobby");
     play.run("home", "whimbrel friends list --json", "\"called\":\"bobby\"");
     play.run("home", "whimbrel friends remove bobby", "no friend any more");
     play.run("home", "whimbrel devices remove desk", "desk is removed");
+}
+
+/// Chats of home with the laptop go on at the desk, which is the other server here.
+fn moves(play: &mut Play) {
+    let session = |listed: &str| {
+        let line = listed.lines().find(|line| line.contains("  chat  "));
+        line.and_then(|line| line.get(..8)).unwrap_or_else(|| panic!("no session: {listed}")).to_owned()
+    };
+    let talk = |play: &Play| {
+        let waiting = play.stage.start("laptop", "sleep 60 | whimbrel chat --allow any");
+        let ticket = waiting.until(|line| line.starts_with("whimbrel:"));
+        let talking = play.stage.start("home", &format!("sleep 60 | whimbrel chat {ticket}"));
+        talking.until(|line| line.ends_with("is here"));
+        (waiting, talking)
+    };
+    let _by_ticket = talk(&*play);
+    let listed = play.run("home", "whimbrel sessions", "  chat  ");
+    play.word("SESSION", session(&listed));
+    // It was somebody else's before.
+    play.word("--to desk", "--to desk");
+    let said = play.run("home", "whimbrel handoff SESSION --to desk", "may take it for 5m");
+    play.word("TICKET", word(&said, "whimbrel:"));
+    play.start_chat("vps", "whimbrel take SESSION --from TICKET", "is here");
+    let _by_name = talk(&*play);
+    play.start("home", "whimbrel agent --as phone.ada@example.org", "take what runs here");
+    let listed = play.run("vps", "whimbrel sessions --from phone.ada@example.org", "  chat  ");
+    play.word("SESSION", session(&listed));
+    play.start_chat("vps", "whimbrel take SESSION --from phone.ada@example.org", "is here");
 }
 
 fn services(play: &mut Play) {

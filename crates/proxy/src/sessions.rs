@@ -60,7 +60,7 @@ pub use id::{BadSessionId, SessionId};
 pub use lasting::{HaltedSession, MAX_SESSION, SessionHead, SessionPiece};
 pub use message::{Listed, May, Standing, Takers};
 pub use owned::SessionsAt;
-pub use program::user_of;
+pub use program::{UnderWay, user_of};
 pub use running::SessionSettings;
 pub use table::NoSession;
 pub use words::{Hearing, Word};

@@ -12,10 +12,15 @@ use whimbrel_transport::{
 use super::message::Message;
 use super::{MAX_LINE, News, Partner, Show, Typed, parting_words};
 use crate::failure::Failure;
+use crate::moving::{Asked, Outcome as Move, Sessions, State, Talk};
 use crate::plain::plain;
 
 /// How long the end may take: what was typed is delivered first.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// Characters of what the other side is called, where another device tells it.
+const MAX_NAME: usize = 200;
+/// Lines that are shown of those that were typed too late.
+const UNSENT: usize = 64;
 
 /// How a conversation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +29,8 @@ pub(crate) enum End {
     Here,
     /// The other side has gone.
     There,
+    /// It goes on at another device.
+    Elsewhere,
 }
 
 /// A conversation on a connection.
@@ -63,11 +70,31 @@ impl Conversation {
         Ok(this)
     }
 
-    /// Goes on until one side ends it. Dropped, it leaves the connection as it is.
+    /// Goes on with one that was at another device.
+    ///
+    /// # Errors
+    /// When the connection came without what was begun on it.
+    pub(crate) fn going_on(connection: Connection, talk: Talk) -> Result<Self> {
+        let events = connection.events();
+        let flow = connection.flows().into_iter().next();
+        let flow = flow.context("the connection came without its conversation")?;
+        let known_as = talk.known_as.map(|name| plain(&name, MAX_NAME));
+        let mut partner = Partner::new(connection.peer_id(), known_as);
+        partner.call(talk.nick);
+        let (under_way, number, greeted) = (VecDeque::new(), talk.number, talk.greeted);
+        Ok(Self { connection, flow, events, partner, under_way, number, greeted })
+    }
+
+    /// Goes on until one side ends it, or it has gone to another device by `sessions`. Dropped, it leaves the
+    /// connection as it is.
     ///
     /// # Errors
     /// When something cannot be shown, or lines were lost at the end.
-    pub(crate) async fn run(mut self, show: &mut impl Show) -> Result<End> {
+    pub(crate) async fn run(mut self, show: &mut impl Show, sessions: &Sessions) -> Result<End> {
+        let mut session = sessions.begin(&self.connection, &self.partner.name());
+        if self.greeted {
+            show.show(&News::Here(self.partner.clone()))?;
+        }
         loop {
             tokio::select! {
                 typed = show.typed() => match typed {
@@ -87,12 +114,34 @@ impl Conversation {
                     Ok(message) => self.hear(&message.data, show)?,
                     Err(_) => return self.left(show),
                 },
+                asked = session.asked() => {
+                    if self.give(asked, show).await? {
+                        return Ok(End::Elsewhere);
+                    }
+                }
                 // Behind their end, what has arrived is still heard.
                 Some(event) = self.events.next() => match event {
                     ConnectionEvent::Unreachable { lasts } => show.show(&News::Away(lasts))?,
                     ConnectionEvent::Reachable { after } => show.show(&News::Back(after))?,
                     _ => {}
                 },
+            }
+        }
+    }
+
+    /// Hands the conversation over to the device that has come for it. False if it stays here.
+    async fn give(&self, asked: Asked, show: &mut impl Show) -> Result<bool> {
+        let Partner { known_as, nick, .. } = self.partner.clone();
+        let talk = Talk { known_as, nick, number: self.number, greeted: self.greeted };
+        match asked.give(&self.connection, State::Chat(talk)).await {
+            Move::Moved(to) => {
+                tell_unsent(show).await?;
+                show.show(&News::Note(format!("went on at {to}")))?;
+                Ok(true)
+            }
+            Move::Stays(why) => {
+                show.show(&News::Note(format!("this stays here: {why}")))?;
+                Ok(false)
             }
         }
     }
@@ -171,6 +220,20 @@ impl Conversation {
                 .into()),
         }
     }
+}
+
+/// Shows what was typed while the conversation went to another device.
+async fn tell_unsent(show: &mut impl Show) -> Result<()> {
+    for _ in 0..UNSENT {
+        match tokio::time::timeout(Duration::ZERO, show.typed()).await {
+            Ok(Typed::Line(text)) if !text.is_empty() => {
+                show.show(&News::Note(format!("this came too late, and was not sent: {text}")))?;
+            }
+            Ok(Typed::Line(_)) => {}
+            Ok(Typed::TooLong | Typed::End) | Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// What becomes of the first line that has no end yet. Cancel-safe.

@@ -3,6 +3,7 @@
 mod apps;
 mod bounds;
 mod consent;
+mod direct;
 mod handed;
 mod launch;
 mod news;
@@ -19,23 +20,25 @@ use clap::{Args, value_parser};
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, Name};
 use whimbrel_proxy::{Listed, SessionId};
 
 use self::apps::Apps;
 use self::bounds::Bounds;
 use self::consent::Consent;
+use self::direct::Takers;
 use self::handed::Follower;
 use self::launch::Launcher;
 use self::news::{News, status};
 use crate::commands::handoff::device;
 use crate::commands::sessions::At;
+use crate::failure::Failure;
 use crate::manager::Ready;
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{places, renewer, rule};
+use crate::{leases, naming, places, renewer, rule};
 
 const COMMAND: &str = "agent";
 /// Sessions that were handed over and are not looked at yet.
@@ -43,6 +46,7 @@ const FOUND: usize = 16;
 
 /// Take what is handed over to this device into programs of your own list, until stopped
 ///
+/// Or, with --as NAME and no gateway: let your other devices see and take what your commands have running here.
 /// With this, `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
 /// nothing that a peer sends becomes a part of their command line: {url}, {host} and {port} are this host's. An
 /// entry that does not say `ask = false` asks at this terminal; without one it is left, and the desktop told.
@@ -50,6 +54,7 @@ const FOUND: usize = 16;
 #[command(after_help = after("\
 Examples:
   whimbrel agent --through gate.home.ada@example.org
+  whimbrel agent --as phone.ada@example.org
   whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json
 
 The list of programs, of which the first that matches is taken:
@@ -61,6 +66,9 @@ The list of programs, of which the first that matches is taken:
 pub(crate) struct Agent {
     #[command(flatten)]
     at: At,
+    /// Be found by this name by your devices that may act for you, to take what runs here
+    #[arg(long = "as", id = "as", value_name = "NAME")]
+    name: Option<Name>,
     /// The list of programs [default: ~/.config/whimbrel/apps.toml]
     #[arg(long, value_name = "FILE")]
     apps: Option<PathBuf>,
@@ -83,23 +91,60 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
         Some(file) => file.clone(),
         None => places::config()?.join("apps.toml"),
     };
-    let apps = Apps::read(&file)?;
+    if args.at.through.is_none() && args.name.is_none() {
+        return Err(Failure::usage(
+            "say whose sessions: --through GATEWAY, or those of this device, --as NAME",
+        ));
+    }
+    let apps = args.at.through.is_some().then(|| Apps::read(&file)).transpose()?;
     let from = args.from.iter().map(|text| device(globals, text)).collect::<Result<Vec<_>>>()?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = Arc::new(Network::of_user(globals, Wish::default()).await?);
     let mut tasks = JoinSet::new();
+    let own = by_name(globals, &args, &network, from.clone());
+    let of_gateway = async {
+        match apps {
+            Some(apps) => serve(globals, &args, &network, (apps, from), &mut tasks).await,
+            None => std::future::pending().await,
+        }
+    };
     let result = tokio::select! {
-        result = serve(globals, &args, &network, (apps, from), &mut tasks) => {
+        result = of_gateway => {
+            let Err(error) = result;
+            Err(error)
+        }
+        result = own => {
             let Err(error) = result;
             Err(error)
         }
         never = renewer::run(&network) => match never {},
+        never = leases::keep(&network, args.name.as_ref()) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
     // Programs end before the connection that their sessions need to be held.
     tasks.shutdown().await;
+    if let Some(name) = args.name.as_ref().filter(|_| result.is_ok()) {
+        naming::withdraw(&network, name).await;
+    }
     network.close().await;
     result
+}
+
+/// Lets the user's devices take what runs here, if that is wished.
+async fn by_name(
+    globals: &Globals,
+    args: &Agent,
+    network: &Arc<Network>,
+    from: Vec<EndpointId>,
+) -> Result<Infallible> {
+    let Some(name) = &args.name else { return std::future::pending().await };
+    // With a gateway the command is shown as that one's.
+    let _reporter = match args.at.through {
+        Some(_) => None,
+        None => Some(Reporter::start(network, About::new(COMMAND, Some(name.to_string())), globals.quiet)?),
+    };
+    let takers = Takers::new(network.key.clone(), &from);
+    direct::serve(globals.quiet, network, name, takers, News::new(args.json)).await
 }
 
 async fn serve(
@@ -110,7 +155,7 @@ async fn serve(
     tasks: &mut JoinSet<bool>,
 ) -> Result<Infallible> {
     let sessions = args.at.reach(network).await?;
-    let (through, news) = (args.at.through.to_string(), News::new(args.json));
+    let (through, news) = (args.at.gateway()?.to_string(), News::new(args.json));
     let told = status(&through, apps.len());
     let _reporter = Reporter::start(network, About::new(COMMAND, Some(through.clone())), globals.quiet)?;
     let _ready = Ready::tell(&told);

@@ -14,6 +14,7 @@ use crate::chat::{Conversation, End, Gathering, Lines, News, Page, Show, Typed};
 use crate::commands::invite;
 use crate::failure::Failure;
 use crate::meeting::{self, Acquaintance, Message, Purpose};
+use crate::moving::{Sessions, Talk};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish, connect};
 use crate::options::{Globals, after};
@@ -34,10 +35,10 @@ const BUSY: CloseCode = CloseCode::application(3);
 
 /// Chat with somebody, from terminal to terminal
 ///
-/// One side waits, with --as NAME or a ticket for those of --allow, or with --code; the other calls. A line is
-/// marked once the other side has it. Both may move; one that is out of reach is away, and gets what was said
-/// when back. A group is called by its name: each member gets what is said, and answers you alone. Ctrl-D ends
-/// it. Without a terminal it works on standard input and output.
+/// One side waits, with --as NAME or a ticket for those of --allow, or with --code; the other calls. A line
+/// is marked once the other side has it. Both may move, also to another device (`whimbrel handoff`); one out
+/// of reach is away, and gets what was said when back. A group is called by its name: each member gets what
+/// is said, and answers you alone. Ctrl-D ends it. It needs no terminal.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -96,14 +97,8 @@ impl Way {
 
 pub(crate) async fn run(globals: &Globals, args: Chat) -> Result<()> {
     let way = Way::of(&args)?;
-    // Presence: who is silent for a moment is asked, and soon called away.
-    let timeouts = Timeouts {
-        heartbeat: Duration::from_secs(1),
-        unreachable_after: AWAY,
-        unreachable_every: TICK,
-        ..Timeouts::default()
-    };
-    let wish = Wish { config: args.paths.apply(Config { timeouts, ..Config::default() }), ..Wish::default() };
+    let config = Config { timeouts: presence(), ..Config::default() };
+    let wish = Wish { config: args.paths.apply(config), ..Wish::default() };
     let serve = async |network: &Network| match &way {
         Way::Call(peer) => call(globals, &args, network, peer).await,
         Way::JoinByCode(code) => join_by_code(globals, &args, network, code).await,
@@ -111,6 +106,16 @@ pub(crate) async fn run(globals: &Globals, args: Chat) -> Result<()> {
         Way::Wait => wait(globals, &args, network).await,
     };
     serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
+}
+
+/// Who is silent for a moment is asked, and soon called away.
+pub(crate) fn presence() -> Timeouts {
+    Timeouts {
+        heartbeat: Duration::from_secs(1),
+        unreachable_after: AWAY,
+        unreachable_every: TICK,
+        ..Timeouts::default()
+    }
 }
 
 fn nick(args: &Chat) -> Option<String> {
@@ -124,12 +129,12 @@ enum Shown {
 }
 
 impl Shown {
-    fn open(args: &Chat) -> Result<Self> {
+    fn open(json: bool) -> Result<Self> {
         let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-        if terminal && !args.json {
+        if terminal && !json {
             return Ok(Self::Page(Page::open()?));
         }
-        Ok(Self::Lines(Lines::new(args.json)))
+        Ok(Self::Lines(Lines::new(json)))
     }
 }
 
@@ -149,22 +154,39 @@ impl Show for Shown {
     }
 }
 
+/// Goes on with a conversation that was at another device.
+///
+/// # Errors
+/// When it is not there, or something cannot be shown.
+pub(crate) async fn go_on(
+    globals: &Globals,
+    network: &Network,
+    (connection, talk): (Connection, Talk),
+    json: bool,
+) -> Result<()> {
+    let conversation = Conversation::going_on(connection, talk)?;
+    let sessions = Sessions::default();
+    let _reporter = Reporter::start(network, About::new("chat", None).moving(&sessions), globals.quiet)?;
+    conversation.run(&mut Shown::open(json)?, &sessions).await.map(drop)
+}
+
 /// Calls somebody who waits.
 async fn call(globals: &Globals, args: &Chat, network: &Network, peer: &Peer) -> Result<()> {
-    let about = About::new("chat", Some(peer.to_string()));
+    let sessions = Sessions::default();
+    let about = About::new("chat", Some(peer.to_string())).moving(&sessions);
     let connected = connect(network, peer).await;
     if let Err(error) = &connected
         && let Some(ConnectError::Group(name)) = error.downcast_ref()
     {
         let _reporter = Reporter::start(network, about, globals.quiet)?;
         let gathering = Gathering::begin(&network.endpoint, name, nick(args)).await?;
-        return gathering.run(&mut Shown::open(args)?).await;
+        return gathering.run(&mut Shown::open(args.json)?).await;
     }
     let connection = connected?;
     let _reporter = Reporter::start(network, about, globals.quiet)?;
     let known_as = peer.name().map(ToString::to_string);
     let conversation = Conversation::begin(connection, known_as, nick(args)).await?;
-    conversation.run(&mut Shown::open(args)?).await.map(drop)
+    conversation.run(&mut Shown::open(args.json)?, &sessions).await.map(drop)
 }
 
 /// Makes a code, and calls whoever uses it.
@@ -199,11 +221,12 @@ async fn join_by_code(
     let ticket = Ticket::new(ticket.id(), ticket.addrs().iter().copied().take(TICKET_ADDRESSES), None);
     other.say(&Message::Greeting { purpose: Purpose::Chat, user: None, ticket: Some(ticket) }).await?;
     other.end().await;
-    let _reporter = Reporter::start(network, About::new("chat", None), globals.quiet)?;
+    let sessions = Sessions::default();
+    let _reporter = Reporter::start(network, About::new("chat", None).moving(&sessions), globals.quiet)?;
     let guest = tokio::time::timeout(GUEST_LIMIT, guests.accept()).await.ok().flatten();
     let guest = guest.context("the other side did not come; start again on both sides")?;
     let conversation = Conversation::begin(guest, None, nick(args)).await?;
-    conversation.run(&mut Shown::open(args)?).await.map(drop)
+    conversation.run(&mut Shown::open(args.json)?, &sessions).await.map(drop)
 }
 
 /// Waits for those who are let in, and talks with one at a time.
@@ -213,7 +236,8 @@ async fn wait(globals: &Globals, args: &Chat, network: &Network) -> Result<()> {
     let by_ticket = args.name.is_none();
     let mut guests =
         serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone(), Start::Anew).await?;
-    let about = About::new("chat", args.name.as_ref().map(ToString::to_string));
+    let sessions = Sessions::default();
+    let about = About::new("chat", args.name.as_ref().map(ToString::to_string)).moving(&sessions);
     let _reporter = Reporter::start(network, about, globals.quiet)?;
     let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());
     if args.json {
@@ -228,7 +252,7 @@ async fn wait(globals: &Globals, args: &Chat, network: &Network) -> Result<()> {
     }
     // A page hides what was printed before it: it begins when somebody is there.
     let mut next = Some(guests.accept().await.context("the endpoint is closed")?);
-    let mut shown = Shown::open(args)?;
+    let mut shown = Shown::open(args.json)?;
     loop {
         let guest = match next.take() {
             Some(guest) => guest,
@@ -243,8 +267,8 @@ async fn wait(globals: &Globals, args: &Chat, network: &Network) -> Result<()> {
                 },
             },
         };
-        match talk(guest, args, &mut guests, &mut shown).await? {
-            Talked::End(End::Here) => return Ok(()),
+        match talk(guest, args, &mut guests, (&mut shown, &sessions)).await? {
+            Talked::End(End::Here | End::Elsewhere) => return Ok(()),
             Talked::End(End::There) if args.once => return Ok(()),
             Talked::End(End::There) => {}
             Talked::Again(connection) => next = Some(connection),
@@ -260,7 +284,12 @@ enum Talked {
 }
 
 /// Talks with a guest. Others are told that somebody is here.
-async fn talk(guest: Connection, args: &Chat, guests: &mut Guests, shown: &mut Shown) -> Result<Talked> {
+async fn talk(
+    guest: Connection,
+    args: &Chat,
+    guests: &mut Guests,
+    (shown, sessions): (&mut Shown, &Sessions),
+) -> Result<Talked> {
     let conversation = match Conversation::begin(guest.clone(), None, nick(args)).await {
         Ok(conversation) => conversation,
         Err(error) => {
@@ -268,7 +297,7 @@ async fn talk(guest: Connection, args: &Chat, guests: &mut Guests, shown: &mut S
             return Ok(Talked::End(End::There));
         }
     };
-    let running = conversation.run(shown);
+    let running = conversation.run(shown, sessions);
     tokio::pin!(running);
     loop {
         tokio::select! {

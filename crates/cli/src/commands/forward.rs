@@ -1,5 +1,7 @@
 //! `whimbrel forward`: brings a peer's service to a local TCP port.
 
+mod moving;
+
 use futures_util::FutureExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,10 +11,12 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use self::moving::Moving;
 use crate::halt::{Halter, Tie};
 use crate::lasting::Lasting;
 use crate::local::{LocalListener, LocalSocket, Place, mode};
 use crate::manager::{self, Ready};
+use crate::moving::Sessions;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish, log_events};
 use crate::options::{Globals, after};
@@ -32,8 +36,9 @@ const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Bring a peer's service to a local TCP port or Unix socket, until stopped
 ///
 /// Every program that reaches the port uses the service as you: on this machine by default. A Unix socket is
-/// for you alone, or for whom --socket-mode says. All local connections share one connection to the peer, which survives moves of either side. It
-/// is made anew only if it truly ended, for instance because the peer was restarted.
+/// for you alone, or for whom --socket-mode says. All local connections share one to the peer, which
+/// survives moves of either side, also to another device (`whimbrel handoff`). It is made anew only if it
+/// truly ended, for instance because the peer was restarted.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -108,7 +113,7 @@ async fn serve(
     let local = listener.place().context("cannot tell where it listens")?;
     let is_told = inherited.as_ref().is_some_and(Inherited::is_own);
     let start = if inherited.is_some() { Start::GoingOn } else { Start::Anew };
-    let halter = Halter::new();
+    let mut halter = Halter::new();
     let lasting = Lasting::new(network.clone(), args.name.clone());
     let local_side = Arc::new(LocalSide::new(lasting, globals.quiet));
     let mut served = JoinSet::new();
@@ -131,8 +136,10 @@ async fn serve(
         // A mistake in the name, or not being allowed, is told now rather than to the first client.
         None => drop(local_side.lasting.connection().await?),
     }
+    let sessions = Sessions::default();
     let about = About::new(COMMAND, Some(args.name.to_string())).counting(local_side.sockets.clone());
-    let mut reporter = Reporter::start(network, about.handing_over(), globals.quiet)?;
+    let mut reporter = Reporter::start(network, about.handing_over().moving(&sessions), globals.quiet)?;
+    let mut moving = Moving::new(&local_side.lasting, &sessions, args.name.to_string());
     let leads = format!("{local} leads to {}", args.name);
     let ready = Ready::tell(&leads);
     if !is_told {
@@ -154,16 +161,46 @@ async fn serve(
                 }
             },
             Some(_) = served.join_next() => {}
+            asked = moving.asked() => {
+                let halted = std::mem::replace(&mut halter, Halter::new()).halt(HALT_LIMIT).await;
+                match moving.give(asked, halted).await {
+                    Ok(to) => {
+                        output::note(globals.quiet, format!("went on at {to}"));
+                        return Ok(Served::Ended);
+                    }
+                    Err((why, halted)) => {
+                        output::note(globals.quiet, format!("this stays here: {why}"));
+                        for one in halted {
+                            go_on(one, &local_side, halter.tie(), &mut served);
+                        }
+                    }
+                }
+            }
             asker = reporter.asked() => match network.endpoint.transport().stop_listening() {
                 Ok(leaving) => break (asker, leaving),
                 Err(error) => asker.refuse(error.to_string()).await,
             },
         }
     };
+    drop(moving);
     ready.leave();
     let halted = halter.halt(HALT_LIMIT).await;
     let estate = Estate::of(leaving, &local_side.lasting.leave().await, halted).await;
     Ok(Served::Left(asker, Box::new(estate.with_listener(listener))))
+}
+
+/// Goes on with what was halted.
+fn go_on(halted: Halted, local_side: &Arc<LocalSide>, tie: Tie<Halted>, served: &mut JoinSet<()>) {
+    match halted {
+        Halted::Tunnel(tunnel) => {
+            served.spawn(FutureExt::boxed(carry(tunnel, local_side.clone(), tie)));
+        }
+        Halted::Socket(socket) => {
+            served.spawn(FutureExt::boxed(serve_socket(socket, local_side.clone(), tie)));
+        }
+        // Of those that are waited for here there are none.
+        Halted::Stream(_) => {}
+    }
 }
 
 fn tell(globals: &Globals, args: &Forward, network: &Network, local: &Place, leads: String) -> Result<()> {

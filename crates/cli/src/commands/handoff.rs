@@ -8,19 +8,22 @@ use serde_json::json;
 use whimbrel_base::EndpointId;
 use whimbrel_devices::Subject;
 
-use crate::commands::sessions::{At, find, with_network};
+use crate::commands::sessions::{At, find, find_here, with_network};
 use crate::failure::Failure;
+use crate::moving::Word;
 use crate::options::{Globals, after, duration};
-use crate::output;
 use crate::own_group::{self, OwnGroup};
+use crate::{output, status};
 
 /// Let another device take a running connection of this one, once
 ///
 /// The connection stays here until the other device takes it, by `whimbrel take` or `whimbrel agent` there.
-/// Devices of your own that may act for you (`whimbrel devices trust`) need no word.
+/// Devices of your own that may act for you (`whimbrel devices trust`) need no word at a gateway. Without
+/// --through it is a `whimbrel pipe`, `forward` or `chat` of this host, which goes there directly.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
+  whimbrel handoff SESSION --to desk         (prints what to run there)
   whimbrel handoff SESSION --to desk --through gate.home.ada@example.org"))]
 pub(crate) struct HandOff {
     /// The session: the first digits of its id, as `whimbrel sessions` shows it
@@ -40,6 +43,9 @@ pub(crate) struct HandOff {
 
 pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
     let to = device(globals, &args.to)?;
+    if args.at.through.is_none() {
+        return hand_over(&args, to).await;
+    }
     let id = with_network(globals, async |network| {
         let sessions = args.at.reach(network).await?;
         let session = find(&sessions, &args.session).await?;
@@ -52,6 +58,24 @@ pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
     }
     let (until, id) = (humantime::format_duration(args.limit), id.to_string());
     output::line(format!("{} may take it for {until}: whimbrel take {}", args.to, &id[..8]))
+}
+
+/// Has the command on this host that has the session wait for the device.
+async fn hand_over(args: &HandOff, to: EndpointId) -> Result<()> {
+    let here = find_here(&args.session).await?;
+    let (session, called, seconds) = (here.session.id, args.to.clone(), args.limit.as_secs());
+    let ticketed = status::hand_over(&here.report, Word { session, to, called, seconds }).await?;
+    if args.json {
+        return output::json(&json!({
+            "session": ticketed.session, "to": to.to_string(), "ticket": ticketed.ticket,
+        }));
+    }
+    let (until, id) = (humantime::format_duration(args.limit), &ticketed.session);
+    let id = id.get(..8).unwrap_or(id);
+    output::line(format!(
+        "{} may take it for {until}: whimbrel take {id} --from {}",
+        args.to, ticketed.ticket
+    ))
 }
 
 /// A device by any name that it has here. Any key may be given, also a friend's.

@@ -1,4 +1,6 @@
-//! `whimbrel sessions`: the connections that a gateway has for this device, and that it may take.
+//! `whimbrel sessions`: what could go on at another device: here, or at a gateway.
+
+mod here;
 
 use std::sync::Arc;
 
@@ -9,30 +11,36 @@ use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_devices::{Label, Subject};
 use whimbrel_proxy::{Listed, May, SessionError, SessionsAt, Standing};
 
+pub(crate) use self::here::{all_here, find as find_here};
 use crate::failure::Failure;
 use crate::lasting::Lasting;
 use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
 use crate::own_group::OwnGroup;
 use crate::shutdown::Shutdown;
-use crate::{failure, output};
+use crate::{failure, moving, output};
 
 /// What stands for a session on command lines: so many digits of its id at least.
 const LEAST_DIGITS: usize = 4;
 
-/// Show the connections through a gateway that this device has, or may take
+/// Show what runs here and could go on at another device
 ///
-/// Each connection of a program behind `whimbrel proxy socks --through` is a session, and each tunnel of
-/// `proxy http --through` and `run --through`. It goes on at another device of yours when that takes it:
-/// docs/devices.md has the rules.
+/// Without a gateway: each `whimbrel pipe`, `forward` and `chat` of this host. With --through: connections of
+/// programs behind `whimbrel proxy socks --through`, and tunnels of `proxy http --through` and `run --through`,
+/// that this device has, or may take. docs/devices.md has the rules.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
+  whimbrel sessions
+  whimbrel sessions --from phone.ada@example.org     (there: whimbrel agent --as)
   whimbrel sessions --through gate.home.ada@example.org
   whimbrel sessions --through gate.home.ada@example.org --json"))]
 pub(crate) struct Sessions {
     #[command(flatten)]
     at: At,
+    /// Another device of yours, whose agent answers by this name
+    #[arg(long, value_name = "NAME|TICKET", conflicts_with = "through")]
+    from: Option<Peer>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -41,15 +49,25 @@ pub(crate) struct Sessions {
 /// Which gateway.
 #[derive(Args)]
 pub(crate) struct At {
-    /// The gateway: a name, an id or a ticket
+    /// The gateway, for sessions that it keeps: a name, an id or a ticket
     #[arg(long, value_name = "NAME|TICKET")]
-    pub(crate) through: Peer,
+    pub(crate) through: Option<Peer>,
 }
 
 impl At {
+    /// Which one.
+    ///
+    /// # Errors
+    /// When none was said.
+    pub(crate) fn gateway(&self) -> Result<&Peer> {
+        self.through
+            .as_ref()
+            .ok_or_else(|| Failure::usage("say which gateway has the sessions: --through NAME"))
+    }
+
     /// The gateway, once it was reached.
     pub(crate) async fn reach(&self, network: &Arc<Network>) -> Result<SessionsAt> {
-        let lasting = Lasting::new(network.clone(), self.through.clone());
+        let lasting = Lasting::new(network.clone(), self.gateway()?.clone());
         // Why there is no way there, is told with its exit code.
         drop(lasting.connection().await?);
         Ok(SessionsAt::new(Arc::new(lasting)))
@@ -57,6 +75,13 @@ impl At {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Sessions) -> Result<()> {
+    if let Some(from) = &args.from {
+        let all = with_network(globals, async |network| moving::list(network, from).await).await?;
+        return here::show(&all, args.json);
+    }
+    if args.at.through.is_none() {
+        return here::show(&all_here().await?, args.json);
+    }
     let listed =
         with_network(globals, async |network| Ok(args.at.reach(network).await?.list().await?)).await?;
     let names = Names::of(globals);
@@ -86,14 +111,22 @@ pub(crate) async fn with_network<T>(
     result
 }
 
-/// The one session whose id begins so.
-pub(crate) async fn find(sessions: &SessionsAt, wanted: &str) -> Result<Listed> {
+/// The first digits of an id.
+///
+/// # Errors
+/// When it is something else, or too short.
+pub(crate) fn digits(wanted: &str) -> Result<String> {
     if wanted.len() < LEAST_DIGITS || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Failure::usage(format!(
             "{wanted} is no session; `whimbrel sessions` shows their ids, of which {LEAST_DIGITS} digits do"
         )));
     }
-    let wanted = wanted.to_ascii_lowercase();
+    Ok(wanted.to_ascii_lowercase())
+}
+
+/// The one session whose id begins so.
+pub(crate) async fn find(sessions: &SessionsAt, wanted: &str) -> Result<Listed> {
+    let wanted = digits(wanted)?;
     let listed = sessions.list().await?;
     let mut found = listed.into_iter().filter(|session| session.id.to_string().starts_with(&wanted));
     match (found.next(), found.next()) {

@@ -1,6 +1,8 @@
 //! `whimbrel take`: a running session of another device goes on at this one.
 
 mod carry;
+mod direct;
+mod ports;
 mod program;
 mod waiting;
 
@@ -20,7 +22,7 @@ use whimbrel_proxy::{Listed, Outcome, SessionsAt};
 
 use crate::commands::sessions::{At, find, with_network};
 use crate::failure::Failure;
-use crate::network::Network;
+use crate::network::{Network, Peer};
 use crate::options::{Globals, after};
 use crate::{output, rule};
 
@@ -34,6 +36,8 @@ use crate::{output, rule};
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
+  whimbrel take SESSION --from TICKET        (as `whimbrel handoff` printed it there)
+  whimbrel take SESSION --from phone.ada@example.org    (there: whimbrel agent --as)
   whimbrel take SESSION --through gate.home.ada@example.org
   whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}
   whimbrel take SESSION --through gate.home.ada@example.org --as line -- irssi -c {host} -p {port}"))]
@@ -42,6 +46,9 @@ pub(crate) struct Take {
     session: String,
     #[command(flatten)]
     at: At,
+    /// The device that has it, without a gateway: in this terminal, or at ports for a `forward`
+    #[arg(long, value_name = "NAME|TICKET", conflicts_with_all = ["through", "how", "own_lines", "listen", "program"])]
+    from: Option<Peer>,
     /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest, `line`
     /// begins a protocol of lines anew, such as IRC
     #[arg(long = "as", value_enum, value_name = "HOW", default_value_t = How::Raw)]
@@ -64,6 +71,14 @@ pub(crate) struct Take {
 pub(crate) const LAST: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(globals: &Globals, args: Take) -> Result<()> {
+    if let Some(from) = &args.from {
+        return direct::take(globals, &args.session, from, args.json).await;
+    }
+    if args.at.through.is_none() {
+        let text =
+            "say where the session is: --from TICKET, as `whimbrel handoff` prints it, or --through GATEWAY";
+        return Err(Failure::usage(text));
+    }
     if !args.listen.ip().is_loopback() {
         return Err(Failure::usage("whoever reached that address would get the bytes; listen on 127.0.0.1"));
     }

@@ -21,6 +21,7 @@ use super::subject::Subject;
 use super::{LIMIT, MAX_REQUEST};
 use crate::estate::{Asker, Question};
 use crate::limits::{Rule, Who};
+use crate::moving::Word;
 use crate::multipath::Change;
 
 /// Clients that are answered at the same time, those that follow events included.
@@ -55,6 +56,8 @@ pub(super) struct Request {
     pub(super) events: Option<Follow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) take_over: Option<Question>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hand_over: Option<Word>,
 }
 
 /// A client wants to hear what happens.
@@ -102,6 +105,13 @@ impl Answerer {
         };
         if let Ok(Request { take_over: Some(question), .. }) = &request {
             return self.hand_over(socket.into_inner(), question).await;
+        }
+        if let Ok(Request { hand_over: Some(word), .. }) = &request {
+            let Subject { endpoint, about, .. } = &self.subject;
+            return match about.sessions.give_word(endpoint, word).await {
+                Ok(ticketed) => say(socket.get_mut(), &ticketed).await,
+                Err(error) => say(socket.get_mut(), &Answer::Refusal { error }).await,
+            };
         }
         match request.and_then(|request| self.obey(&request).map(|()| request)) {
             Err(error) => say(socket.get_mut(), &Answer::Refusal { error }).await,

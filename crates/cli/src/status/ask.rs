@@ -13,6 +13,7 @@ use super::answer::{Answer, Request};
 use super::{LIMIT, MAX_REPORT, Report, check};
 use crate::estate::Question;
 use crate::limits::{Rule, Who};
+use crate::moving::{Ticketed, Word};
 use crate::multipath::Change;
 use crate::places;
 
@@ -52,16 +53,21 @@ pub(crate) async fn ask_all() -> Result<Vec<Report>> {
 
 /// Asks one command.
 async fn ask(file: &Path, request: &[u8]) -> io::Result<Report> {
+    match Answer::read(&exchange(file, request).await?)? {
+        Answer::Report(report) => Ok(*report),
+        Answer::Refusal { error } => Err(io::Error::other(error)),
+    }
+}
+
+/// What one command says to a request.
+async fn exchange(file: &Path, request: &[u8]) -> io::Result<Vec<u8>> {
     let exchange = async {
         let mut socket = UnixStream::connect(file).await?;
         socket.write_all(request).await?;
         socket.shutdown().await?;
         let mut answer = Vec::new();
         socket.take(MAX_REPORT).read_to_end(&mut answer).await?;
-        match Answer::read(&answer)? {
-            Answer::Report(report) => Ok(*report),
-            Answer::Refusal { error } => Err(io::Error::other(error)),
-        }
+        Ok(answer)
     };
     tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
@@ -91,6 +97,21 @@ pub(crate) async fn set_limit(report: &Report, rule: Rule) -> Result<Report> {
 /// Lifts a limit that was set so.
 pub(crate) async fn lift_limit(report: &Report, who: Who) -> Result<Report> {
     ask_for(report, Request { lift: Some(who), ..Request::default() }).await
+}
+
+/// Lets a device have the session of a running command, and says where that finds it.
+pub(crate) async fn hand_over(report: &Report, word: Word) -> Result<Ticketed> {
+    let file = socket_of(report.pid);
+    let request = serde_json::to_vec(&Request { hand_over: Some(word), ..Request::default() })?;
+    let asked = exchange(&file, &request).await;
+    let answer = asked.with_context(|| format!("no answer on {}", file.display()))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&answer).context("the command says something else")?;
+    match value.get("error").and_then(serde_json::Value::as_str) {
+        Some(error) => Err(anyhow!("{error}")),
+        // An older command answers with its state.
+        None => serde_json::from_value(value).context("the command is of an older version; start it again"),
+    }
 }
 
 /// The socket of the command with this process number.

@@ -11,6 +11,7 @@ use whimbrel_transport::{
 };
 
 use crate::limits::Rule;
+use crate::moving::Movable;
 use crate::sockets::SocketReport;
 
 /// A running command's state.
@@ -32,6 +33,9 @@ pub(crate) struct Report {
     /// Relays through which it is reached, the nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) relays: Vec<RelayReport>,
+    /// What could go on at another device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<Movable>,
     pub(crate) connections: Vec<ConnectionReport>,
 }
 

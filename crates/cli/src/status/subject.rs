@@ -43,6 +43,7 @@ impl Subject {
             relays: self.about.relays.as_ref().map_or_else(Vec::new, |relays| {
                 relays.current().relays.iter().map(RelayReport::of).collect()
             }),
+            session: self.about.sessions.report(),
             connections: self.endpoint.connections().into_iter().map(|one| self.connection(one)).collect(),
         }
     }

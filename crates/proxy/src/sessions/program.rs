@@ -10,6 +10,9 @@ use tokio::net::TcpStream;
 
 #[cfg(target_os = "linux")]
 mod queues;
+mod under_way;
+
+pub use under_way::UnderWay;
 
 /// What a program's kernel has room for.
 pub(super) enum Room {

@@ -1,0 +1,89 @@
+//! The devices of users in the rules, as this machine's own list of devices and friends has them: nobody else is
+//! asked.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures_util::FutureExt;
+use whimbrel_base::{EndpointId, SecretKey};
+
+use super::{Access, Rule, Rules};
+use crate::{failure, own_group};
+
+/// Between two looks at the list, which other commands change.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The devices of each user.
+pub(super) type Devices = HashMap<EndpointId, Vec<EndpointId>>;
+
+impl Rules {
+    /// The users in the rules.
+    fn users(&self) -> Vec<EndpointId> {
+        self.all().filter_map(|rule| if let Rule::User(key) = rule { Some(*key) } else { None }).collect()
+    }
+}
+
+impl Access {
+    /// Knows the devices of the users in the rules from now on.
+    pub(super) fn look_at_users(&self, rules: &mut Rules) {
+        let users = rules.users();
+        if users.is_empty() {
+            rules.devices.clear();
+            if let Some(looking) = rules.looking.take() {
+                looking.abort();
+            }
+            return;
+        }
+        if let Some(devices) = of(&self.inner.key, &users) {
+            rules.devices = devices;
+        }
+        if rules.looking.is_none() {
+            let looking = tokio::spawn(FutureExt::boxed(follow(self.clone())));
+            rules.looking = Some(looking.abort_handle());
+        }
+    }
+
+    /// The users in the rules.
+    fn users(&self) -> Vec<EndpointId> {
+        self.inner.rules.read().unwrap_or_else(PoisonError::into_inner).users()
+    }
+
+    /// Those that are not among these devices any more are out.
+    fn set_devices(&self, devices: Devices) {
+        let mut rules = self.rules_to_change();
+        if rules.devices != devices {
+            rules.devices = devices;
+            drop(rules);
+            self.inner.changed.notify_one();
+        }
+    }
+}
+
+/// The devices of these users, as they are now; `None` if that cannot be read, which says nothing.
+fn of(key: &SecretKey, users: &[EndpointId]) -> Option<Devices> {
+    understood(own_group::devices_of(key, users))
+}
+
+/// Keeps them up to date for as long as users are in the rules.
+async fn follow(access: Access) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let (key, users) = (access.inner.key.clone(), access.users());
+        if users.is_empty() {
+            continue;
+        }
+        let looked = tokio::task::spawn_blocking(move || own_group::devices_of(&key, &users)).await;
+        if let Some(devices) = understood(looked.context("the process is ending").and_then(|read| read)) {
+            access.set_devices(devices);
+        }
+    }
+}
+
+fn understood(read: Result<Devices>) -> Option<Devices> {
+    read.inspect_err(|error| {
+        tracing::warn!(error = failure::line(error), "the devices of users in --allow are not known");
+    })
+    .ok()
+}

@@ -1,0 +1,132 @@
+//! By a name of this device, the user's other devices see what its commands have running, and take it: no gateway is
+//! needed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures_util::FutureExt;
+use tokio::task::JoinSet;
+use whimbrel_base::{EndpointId, Name, SecretKey};
+use whimbrel_transport::{Allow, Connection, ListenOptions};
+
+use super::news::News;
+use crate::commands::sessions::{Names, all_here, find_here};
+use crate::moving::{Question, Word};
+use crate::network::Network;
+use crate::who::Who;
+use crate::{failure, leases, naming, own_group, readers, status};
+
+/// Devices that are answered at once.
+const MOST: usize = 16;
+/// A device that was sent to a command has so long to come there, in seconds.
+const COMES: u64 = 60;
+/// Between two looks at the list of devices, for who may look the name up.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Who may take what runs here.
+#[derive(Clone)]
+pub(super) struct Takers {
+    key: SecretKey,
+    /// Beside the user's devices that may act for the user.
+    others: Arc<[EndpointId]>,
+}
+
+impl Takers {
+    /// The devices of the user with this key, and these.
+    pub(super) fn new(key: SecretKey, others: &[EndpointId]) -> Self {
+        Self { key, others: others.into() }
+    }
+
+    /// All of them, as the list is now. One that cannot be read lets in nobody.
+    async fn now(&self) -> Vec<EndpointId> {
+        let key = self.key.clone();
+        let looked = tokio::task::spawn_blocking(move || own_group::other_devices(&key)).await;
+        let known = looked.context("the process is ending").and_then(|read| read).unwrap_or_else(|error| {
+            tracing::warn!(error = failure::line(&error), "this user's devices are not known");
+            Vec::new()
+        });
+        known.into_iter().chain(self.others.iter().copied()).collect()
+    }
+}
+
+/// Answers the user's devices under this name, until the endpoint is closed.
+///
+/// # Errors
+/// When the name cannot be listened for.
+pub(super) async fn serve(
+    quiet: bool,
+    network: &Network,
+    name: &Name,
+    takers: Takers,
+    news: News,
+) -> Result<Infallible> {
+    network.needs_to_resolve()?;
+    let permission = naming::permission(network, name, quiet).await?;
+    let mut shown = takers.now().await;
+    show(network, name, &shown)?;
+    let asked = takers.clone();
+    let allow = Allow::check(move |peer| {
+        let takers = asked.clone();
+        async move { takers.now().await.contains(&peer) }
+    });
+    let options = ListenOptions::named(name).delegation(permission).on_renewal(naming::keep).allow(allow);
+    let mut listener = network.endpoint.listen(options).await?;
+    leases::note(network, name, quiet);
+    news.note("ready", &format!("your devices take what runs here by {name}"));
+    let mut looking = tokio::time::interval(LOOK);
+    looking.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut answering = JoinSet::new();
+    loop {
+        tokio::select! {
+            came = listener.accept(), if answering.len() < MOST => {
+                let over = came.context("the endpoint is closed")?;
+                answering.spawn(FutureExt::boxed(answer(over, takers.key.clone(), news)));
+            }
+            Some(_) = answering.join_next() => {}
+            _ = looking.tick() => {
+                let now = takers.now().await;
+                if now != shown && show(network, name, &now).is_ok() {
+                    shown = now;
+                }
+            }
+        }
+    }
+}
+
+/// Has the name shown to these, and to nobody else.
+fn show(network: &Network, name: &Name, takers: &[EndpointId]) -> Result<()> {
+    let Some(resolver) = network.endpoint.names() else { return Ok(()) };
+    let readers = readers::of(takers.iter().copied().map(Who::Id), name)
+        .map_err(|whimbrel::TooManyReaders| failure::Failure::usage("there are too many devices"))?;
+    Ok(resolver.set_readers(name.clone(), readers)?)
+}
+
+/// Answers one device, which was let in.
+async fn answer(over: Connection, key: SecretKey, news: News) {
+    let Some(question) = Question::hear(over).await else { return };
+    let Some(wanted) = question.session().map(str::to_owned) else {
+        return match all_here().await {
+            Ok(all) => question.tell(all).await,
+            Err(error) => question.refuse(&failure::line(&error)).await,
+        };
+    };
+    let device = question.device();
+    let called = Names::of_key(key).of_device(device).unwrap_or_else(|| device.short());
+    match give_word(&wanted, device, &called).await {
+        Ok(ticket) => {
+            news.note("given", &format!("{called} comes for {}", wanted.get(..8).unwrap_or(&wanted)));
+            question.send_to(ticket).await;
+        }
+        Err(error) => question.refuse(&failure::line(&error)).await,
+    }
+}
+
+/// Has the command that has the session wait for the device.
+async fn give_word(wanted: &str, to: EndpointId, called: &str) -> Result<String> {
+    let here = find_here(wanted).await?;
+    let (session, called) = (here.session.id, called.to_owned());
+    let word = Word { session, to, called, seconds: COMES };
+    Ok(status::hand_over(&here.report, word).await?.ticket)
+}

@@ -1,0 +1,61 @@
+//! The streams of a forward that was at another device: each waits at a port of its own for a program.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures_util::FutureExt;
+use serde_json::json;
+use tokio::task::JoinSet;
+use whimbrel_transport::{CloseCode, Connection, Stream};
+
+use super::waiting::{How, Waiting};
+use crate::halt::{Halter, Tie};
+use crate::local::LocalSocket;
+use crate::moving::Halves;
+use crate::output;
+use crate::plain::plain;
+use crate::tunnel::direction::Direction;
+use crate::tunnel::{Halted, Tunnel};
+
+/// Characters of a peer's name that another device tells.
+const LONGEST: usize = 200;
+/// How long the peer may take to confirm the end, once everything has arrived.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Goes on with all of them, until the last one has ended.
+///
+/// # Errors
+/// When one is not there, breaks, or cannot be waited for.
+pub(super) async fn go_on(connection: Connection, all: Vec<Halves>, in_json: bool) -> Result<()> {
+    let mut streams = connection.streams();
+    // Nothing halts them.
+    let halter = Halter::<Halted>::new();
+    let mut carrying = JoinSet::new();
+    for halves in all {
+        let at = streams.iter().position(|stream| stream.id() == halves.stream);
+        let stream = streams.swap_remove(at.context("the connection came without one of its streams")?);
+        let waiting = Waiting::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), How::Raw).await?;
+        let (at, peer) = (waiting.place()?.at, plain(&halves.peer, LONGEST));
+        if in_json {
+            output::json(&json!({ "listening": at.to_string(), "peer": peer }))?;
+        } else {
+            output::line(format!("{peer} waits for a program on {at}"))?;
+        }
+        carrying.spawn(FutureExt::boxed(carry(waiting, stream, halves, halter.tie())));
+    }
+    let mut result = Ok(());
+    while let Some(carried) = carrying.join_next().await {
+        result = result.and(carried.context("a stream broke").and_then(|carried| carried));
+    }
+    // Everything has arrived; that the peer confirms the end late is nobody's concern.
+    let _ = connection.close(CloseCode::NONE, "", CLOSE_LIMIT).await;
+    result
+}
+
+async fn carry(waiting: Waiting, stream: Stream, halves: Halves, tie: Tie<Halted>) -> Result<()> {
+    let (socket, _) = waiting.program().await?;
+    let [out, back] = [halves.out, halves.back].map(|way| Direction::going_on(way.waiting, way.ended));
+    let tunnel = Tunnel::going_on(LocalSocket::Tcp(socket), stream, out, back);
+    tunnel.run(&tie).await.context("a stream broke")
+}

@@ -1,0 +1,28 @@
+//! What this host's commands have running goes on at another device of the user, and no gateway is needed: the
+//! connection itself is handed over ([`Connection::hand_over`](whimbrel_transport::Connection::hand_over)).
+//!
+//! ```text
+//! wire      what the two devices say to each other
+//! session   what of a running command could move, and the word that lets one device have it
+//! giving    the side that has it
+//! taking    the side that will have it
+//! ```
+
+mod giving;
+mod session;
+mod taking;
+mod wire;
+
+use std::time::Duration;
+
+pub(crate) use self::giving::{Asked, Outcome, Question};
+pub(crate) use self::session::{Movable, Session, Sessions, Ticketed, Word};
+pub(crate) use self::taking::{list, take};
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::wire::decode_anything;
+pub(crate) use self::wire::{Elsewhere, Halves, MAX_STREAMS, State, Talk, Way};
+
+/// For a connection to be handed over.
+const LIMIT: Duration = Duration::from_secs(20);
+/// For the other side to say something, or to hear it.
+const WORD_LIMIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,173 @@
+//! What of a running command could go on at another device, and the word that lets one device have it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use whimbrel::Endpoint;
+use whimbrel_base::{ConnectionId, EndpointId};
+use whimbrel_transport::{Allow, Connection, ListenOptions};
+
+use super::giving::{Asked, wait};
+
+/// No word holds longer, in seconds.
+const MOST: u64 = 3600;
+
+/// What a command has that could move: one connection at a time. Cheap to clone; clones share everything.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sessions(Arc<Mutex<Option<Known>>>);
+
+/// A session that is there.
+#[derive(Debug)]
+struct Known {
+    id: ConnectionId,
+    peer: String,
+    began: Instant,
+    /// Hears of the device that comes for it.
+    asked: mpsc::Sender<Asked>,
+    /// Waits for the device that has the word.
+    word: Option<JoinHandle<()>>,
+}
+
+/// What is told of a session that could move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Movable {
+    /// 32 hexadecimal digits; those of its connection.
+    pub(crate) id: String,
+    /// What people call the peer.
+    pub(crate) peer: String,
+    /// For how long it has been here.
+    pub(crate) age_ms: u64,
+}
+
+/// That one device may have a session, once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Word {
+    /// How the session's id begins.
+    pub(crate) session: String,
+    /// The device.
+    pub(crate) to: EndpointId,
+    /// What people call it.
+    pub(crate) called: String,
+    /// For how long.
+    pub(crate) seconds: u64,
+}
+
+/// Where that device finds the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ticketed {
+    pub(crate) session: String,
+    pub(crate) ticket: String,
+}
+
+impl Known {
+    fn is(&self, wanted: &str) -> bool {
+        !wanted.is_empty() && self.id.to_string().starts_with(wanted)
+    }
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that could move from now on, until what is returned is dropped. It takes the place of the one
+    /// before.
+    pub(crate) fn begin(&self, connection: &Connection, peer: &str) -> Session {
+        let (sender, asked) = mpsc::channel(1);
+        let (id, peer) = (connection.id(), peer.to_owned());
+        let known = Known { id, peer, began: Instant::now(), asked: sender, word: None };
+        end(self.lock().replace(known));
+        Session { sessions: self.clone(), id, asked }
+    }
+
+    /// What there is.
+    pub(crate) fn report(&self) -> Option<Movable> {
+        self.lock().as_ref().map(|known| Movable {
+            id: known.id.to_string(),
+            peer: known.peer.clone(),
+            age_ms: u64::try_from(known.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Lets one device come for the session: it is waited for at what is returned. A later word takes the place of
+    /// an earlier one.
+    ///
+    /// # Errors
+    /// For people: there is no such session, or nobody can be waited for.
+    pub(crate) async fn give_word(&self, endpoint: &Endpoint, word: &Word) -> Result<Ticketed, String> {
+        if !(1..=MOST).contains(&word.seconds) {
+            return Err("a word holds for a second at least, and an hour at most".to_owned());
+        }
+        let (id, asked, before) = {
+            let mut known = self.lock();
+            let known = known.as_mut().filter(|known| known.is(&word.session));
+            let known = known.ok_or("there is no such session here any more")?;
+            (known.id, known.asked.clone(), known.word.take())
+        };
+        if let Some(before) = before {
+            before.abort();
+            // Its listener is gone then.
+            let _ = before.await;
+        }
+        let options = ListenOptions::unnamed().allow(Allow::only([word.to]));
+        let listener = endpoint.listen(options).await.map_err(|error| {
+            format!("cannot wait for the other device: {error}; what waits by ticket itself does not move")
+        })?;
+        let ticket = endpoint.ticket(None).to_string();
+        let limit = Duration::from_secs(word.seconds);
+        let waiting = wait(listener, (id.to_string(), word.called.clone()), asked);
+        let waiting = async move {
+            let _ = tokio::time::timeout(limit, waiting).await;
+        };
+        let waiting = tokio::spawn(FutureExt::boxed(waiting));
+        match self.lock().as_mut().filter(|known| known.id == id) {
+            Some(known) => known.word = Some(waiting),
+            None => {
+                waiting.abort();
+                return Err("the session has ended".to_owned());
+            }
+        }
+        Ok(Ticketed { session: id.to_string(), ticket })
+    }
+
+    fn forget(&self, id: ConnectionId) {
+        let mut known = self.lock();
+        if known.as_ref().is_some_and(|known| known.id == id) {
+            end(known.take());
+        }
+    }
+}
+
+/// The command's side of what could move.
+pub(crate) struct Session {
+    sessions: Sessions,
+    id: ConnectionId,
+    asked: mpsc::Receiver<Asked>,
+}
+
+impl Session {
+    /// The device that has the word, and has come. Cancel-safe.
+    pub(crate) async fn asked(&mut self) -> Asked {
+        match self.asked.recv().await {
+            Some(asked) => asked,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.sessions.forget(self.id);
+    }
+}
+
+/// Nobody is waited for any more.
+fn end(known: Option<Known>) {
+    if let Some(word) = known.and_then(|known| known.word) {
+        word.abort();
+    }
+}
