@@ -99,7 +99,12 @@ impl Beginning {
             return Vec::new();
         }
         // What the program has of a line comes once.
-        let said = &self.said[..self.said.len().min(taken.saturating_sub(self.part.len()))];
+        let until = taken.saturating_sub(self.part.len());
+        let mut said = &self.said[..self.said.len().min(until)];
+        if said.len() < until {
+            // More was said than is kept: what is kept of its last line would run into what comes.
+            said = &said[..said.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)];
+        }
         let greeting = self.greeting.unwrap_or(said.len()).min(said.len());
         let number = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).to_be_bytes();
         [&[MARK][..], &number(greeting), &number(self.part.len()), &self.part, said].concat()
@@ -195,7 +200,7 @@ mod tests {
         beginning.sees(&[0]);
         beginning.takes(&line);
         let known = begun(&beginning, line.len()).unwrap();
-        assert_eq!((known.greeting.len(), known.part.len()), (LONGEST, 0));
+        assert_eq!((known.greeting.len(), known.part.len()), (LONGEST / 100 * 100, 0), "whole lines");
         beginning.takes(&[b'y'; LONGEST_LINE]);
         assert_eq!(begun(&beginning, line.len() + LONGEST_LINE).unwrap().part, [b'y'; LONGEST_LINE]);
         let told = beginning.told((line.len() + LONGEST_LINE) as u64);
