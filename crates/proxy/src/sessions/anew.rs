@@ -55,9 +55,9 @@ enum Protocol {
 
 impl Anew {
     /// In a session that goes on at this offset, of which the gateway told this. So many first lines of the
-    /// program are its own beginning, if it does not speak IRC.
+    /// program are its own beginning, if it does not speak IRC and the server was told something before.
     pub(super) fn new(head: &[u8], offset: u64, own_lines: u16) -> Result<Self, NoBeginning> {
-        let Begun { greeting, answers, part } = Begun::of(head, offset).ok_or(NoBeginning)?;
+        let Begun { greeting, answers, part, has_heard } = Begun::of(head, offset).ok_or(NoBeginning)?;
         let (protocol, first) = match Irc::of(&[&greeting[..], &answers[..]].concat()) {
             Some(irc) => {
                 let first = irc.notices().to_vec();
@@ -65,7 +65,9 @@ impl Anew {
             }
             None => {
                 let lines = answers.split_inclusive(|byte| *byte == b'\n').rev().map(<[u8]>::to_vec);
-                (Protocol::Lines { left: own_lines, answers: lines.collect() }, greeting)
+                // A server that has heard nothing yet waits for these lines.
+                let left = if has_heard { own_lines } else { 0 };
+                (Protocol::Lines { left, answers: lines.collect() }, greeting)
             }
         };
         let (passed_on, line) = (Vec::new(), Vec::new());
@@ -232,6 +234,18 @@ mod tests {
         assert_eq!(said(Anew::new(b"", 0, 0).unwrap(), words, 3), (String::new(), "hello\r\n".to_owned()));
         assert_eq!(Anew::new(b"", 9, 0).err(), Some(NoBeginning));
         assert_eq!(Anew::new(b"HTTP/1.0 200 OK\r\n\r\n", 9, 0).err(), Some(NoBeginning));
+    }
+
+    #[test]
+    fn where_no_program_has_said_anything_its_own_lines_are_for_the_server() {
+        let mut beginning = Beginning::new();
+        beginning.sees(b"hello\r\nname? ");
+        beginning.takes(b"hello\r\nname? ");
+        let anew = Anew::new(&beginning.told(13), 13, 1).unwrap();
+        let (heard, passed_on) = said(anew, b"ada\r\n", 2);
+        assert_eq!((&heard[..], &passed_on[..]), ("hello\r\nname? ", "ada\r\n"));
+        let (_, passed_on) = said(Anew::new(b"", 0, 1).unwrap(), b"ada\r\n", 2);
+        assert_eq!(passed_on, "ada\r\n");
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It stands where the head of HTTP stands, which no zero byte begins. A greeting is what was said before a
-//! program had said anything.
+//! program had said anything; 65535 stands for all of it, where none has yet.
 
 use super::message::LONGEST_HEAD;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,8 @@ const LONGEST: usize = 7 * 1024;
 const LONGEST_LINE: usize = 1000;
 /// What is told begins so. No text has this byte.
 const MARK: u8 = 0;
+/// In the place of a greeting's length: no program has said anything yet.
+const ALL: u16 = u16::MAX;
 /// What stands before the bytes that are told.
 const FIELDS: usize = 1 + 2 + 2;
 
@@ -105,9 +107,10 @@ impl Beginning {
             // More was said than is kept: what is kept of its last line would run into what comes.
             said = &said[..said.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)];
         }
-        let greeting = self.greeting.unwrap_or(said.len()).min(said.len());
-        let number = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).to_be_bytes();
-        [&[MARK][..], &number(greeting), &number(self.part.len()), &self.part, said].concat()
+        let number = |n: usize| u16::try_from(n).unwrap_or(ALL);
+        let greeting = self.greeting.map_or(ALL, |n| number(n.min(said.len())));
+        let part = number(self.part.len());
+        [&[MARK][..], &greeting.to_be_bytes(), &part.to_be_bytes(), &self.part, said].concat()
     }
 }
 
@@ -120,6 +123,8 @@ pub(super) struct Begun {
     pub(super) answers: Vec<u8>,
     /// What the program before has of the line that goes on where the session does.
     pub(super) part: Vec<u8>,
+    /// The server has heard something of a program, as far as that is known.
+    pub(super) has_heard: bool,
 }
 
 impl Begun {
@@ -138,8 +143,11 @@ impl Begun {
         let ([MARK, g1, g2, p1, p2], rest) = head.split_first_chunk::<FIELDS>()? else { return None };
         let (greeting, part) = (u16::from_be_bytes([*g1, *g2]), u16::from_be_bytes([*p1, *p2]));
         let (part, said) = rest.split_at_checked(part.into())?;
-        let (greeting, answers) = said.split_at_checked(greeting.into())?;
-        Some(Self { greeting: greeting.to_vec(), answers: answers.to_vec(), part: part.to_vec() })
+        let has_heard = greeting != ALL;
+        let greeting = if has_heard { usize::from(greeting) } else { said.len() };
+        let (greeting, answers) = said.split_at_checked(greeting)?;
+        let [greeting, answers, part] = [greeting, answers, part].map(<[u8]>::to_vec);
+        Some(Self { greeting, answers, part, has_heard })
     }
 }
 
@@ -169,7 +177,8 @@ mod tests {
                 beginning.sees(ANSWERS);
                 beginning.takes(&all[..cut.min(taken)]);
                 beginning.takes(&all[cut.min(taken)..taken]);
-                let Begun { greeting, answers, part } = begun(&beginning, taken).unwrap();
+                let Begun { greeting, answers, part, has_heard } = begun(&beginning, taken).unwrap();
+                assert!(has_heard);
                 assert!(GREETING.starts_with(&greeting) && ANSWERS.starts_with(&answers));
                 assert_eq!([greeting, answers, part.clone()].concat(), all[..taken], "{cut} {taken}");
                 assert!(
@@ -177,6 +186,18 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn whether_a_program_has_said_anything_is_told() {
+        let mut beginning = Beginning::new();
+        beginning.sees(GREETING);
+        beginning.takes(GREETING);
+        let (greeting, part) = (b"* hello\r\n".to_vec(), b"who are you? ".to_vec());
+        let expected = Begun { greeting, part, ..Begun::default() };
+        assert_eq!(begun(&beginning, GREETING.len()), Some(expected.clone()));
+        beginning.hears();
+        assert_eq!(begun(&beginning, GREETING.len()), Some(Begun { has_heard: true, ..expected }));
     }
 
     #[test]
