@@ -6,11 +6,14 @@ mod sessions_support;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sessions_support::{Device, On, Server, Stage, random, within};
+use sessions_support::{Device, On, Server, Stage, endpoint, hand, random, within};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use whimbrel_proxy::{Gateway, HttpProxy, HttpSettings, Outcome, Standing};
+use whimbrel::{Allow, ListenOptions};
+use whimbrel_proxy::{
+    Destination, Gateway, HttpProxy, HttpSettings, Outcome, Standing, Takers, Upstream as _,
+};
 
 const MIB: usize = 1024 * 1024;
 
@@ -94,4 +97,31 @@ async fn a_tunnel_with_tls_in_it_stays_on_its_device() {
     let own = phone.sessions.list().await.unwrap();
     assert_eq!((own.len(), own[0].standing), (1, Standing::Fixed));
     assert!(desk.sessions.list().await.unwrap().is_empty(), "it is shown to its device alone");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_program_left_before_the_answer_is_given_up_in_words() {
+    let (gate, phone) = (endpoint(193, 1).await.0, endpoint(193, 2).await.0);
+    let mut listener = gate.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+    let connecting = phone.connect(gate.ticket(None));
+    let connected = async { tokio::join!(connecting, listener.accept()) };
+    let (own, other) = within("the phone connects", connected).await;
+    let (own, other) = (own.unwrap(), other.unwrap());
+    let gateway = Gateway::new(Arc::new(On(own))).with_sessions(Takers::new([]));
+    let to: Destination = "127.0.0.1:9".parse().unwrap();
+    let mut opening = gateway.session(&to).unwrap();
+    // A gateway that takes its time to connect.
+    let asked = async {
+        let mut stream = other.accept_stream().await.unwrap();
+        stream.read_u8().await.unwrap();
+        stream
+    };
+    let mut asked = tokio::select! {
+        _ = &mut opening => panic!("nobody has answered"),
+        asked = within("it asks", asked) => asked,
+    };
+    drop(opening);
+    let mut rest = Vec::new();
+    within("an end comes", asked.read_to_end(&mut rest)).await.unwrap();
+    assert!(rest.ends_with(&[hand::BROKEN, 0, 0]), "it would be held: {rest:?}");
 }

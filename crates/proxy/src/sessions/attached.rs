@@ -127,12 +127,19 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        let runtime = tokio::runtime::Handle::try_current();
-        let (Some(stream), Ok(runtime)) = (self.stream.take(), runtime) else { return };
-        let mut line = Line::new(stream, &[]);
-        line.say_first(&Frame::Broken);
-        // A gateway that does not listen is left.
-        let leaving = async move { drop(tokio::time::timeout(LAST, line.abandon()).await) };
-        runtime.spawn(FutureExt::boxed(leaving));
+        if let Some(stream) = self.stream.take() {
+            leave(stream);
+        }
     }
+}
+
+/// Tells a gateway that a session has no program, on the stream on which it was asked for. It would hold one
+/// whose stream just ends.
+pub(super) fn leave(stream: Stream) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    let mut line = Line::new(stream, &[]);
+    line.say_first(&Frame::Broken);
+    // A gateway that does not listen is left.
+    let leaving = async move { drop(tokio::time::timeout(LAST, line.abandon()).await) };
+    runtime.spawn(FutureExt::boxed(leaving));
 }

@@ -2,7 +2,7 @@
 
 use super::SessionId;
 use super::asking::{LIMIT, SessionError, ask, explained, said, within};
-use super::attached::Attached;
+use super::attached::{Attached, leave};
 use super::message::{Asked, GOES_ON, Listed, Takers, read_granted, read_list};
 use super::words::Hearing;
 use crate::{Destination, Status, Streams, UpstreamError};
@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_base::EndpointId;
+use whimbrel_transport::Stream;
 
 /// The sessions that a gateway has for this device. Cheap to clone.
 #[derive(Clone)]
@@ -99,17 +100,22 @@ pub(crate) async fn open(
     let unreachable = |source| UpstreamError::Unreachable { to: to.to_string(), source };
     let opened = async {
         let opened = streams.open().await;
-        let mut stream = opened.map_err(|why| UpstreamError::NoWay { to: to.to_string(), why })?;
+        let stream = opened.map_err(|why| UpstreamError::NoWay { to: to.to_string(), why })?;
+        let mut wanted = Wanted(Some(stream));
         let asked = Asked::Open { to: to.clone(), rule: rule.clone() };
-        let answer = said(&mut stream, &asked).await.map_err(|error| unreachable(explained(error)))?;
+        let answer = said(wanted.stream().map_err(unreachable)?, &asked).await;
+        let answer = answer.map_err(|error| unreachable(explained(error)))?;
         let by = format!("through the gateway, to {}", answer.plain());
         if answer.status == Status::NotUnderstood {
+            wanted.0 = None;
             return Ok(Opened::Older);
         }
         if let Some(error) = answer.error(to) {
+            wanted.0 = None;
             return Err(error);
         }
-        let granted = read_granted(&mut stream).await.map_err(unreachable)?;
+        let granted = read_granted(wanted.stream().map_err(unreachable)?).await.map_err(unreachable)?;
+        let stream = wanted.0.take().ok_or_else(|| unreachable(io::ErrorKind::NotConnected.into()))?;
         Ok(Opened::Session(Box::new(Attached::new(granted, stream, streams.clone())), by))
     };
     let opened = tokio::time::timeout(LIMIT, opened).await;
@@ -117,4 +123,22 @@ pub(crate) async fn open(
         let why = io::Error::new(io::ErrorKind::TimedOut, "the gateway does not answer");
         Err(unreachable(why))
     })
+}
+
+/// A stream on which a session was asked for. A program may be gone before the answer comes, and what waits for
+/// that is dropped: the gateway is told then.
+struct Wanted(Option<Stream>);
+
+impl Wanted {
+    fn stream(&mut self) -> io::Result<&mut Stream> {
+        self.0.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        if let Some(stream) = self.0.take() {
+            leave(stream);
+        }
+    }
 }

@@ -84,7 +84,7 @@ impl Stage {
     }
 }
 
-async fn endpoint(net: u8, host: u8) -> (Endpoint, ManualMonitor) {
+pub async fn endpoint(net: u8, host: u8) -> (Endpoint, ManualMonitor) {
     let monitor = ManualMonitor::new([IpAddr::from([127, 0, net, host])]);
     (Endpoint::builder().monitor(monitor.clone()).bind().await.unwrap(), monitor)
 }
