@@ -236,7 +236,9 @@ pub fn curl(proxy: std::net::SocketAddr, authority: &Path, args: &[&str]) -> Cur
     {
         command.env_remove(name);
     }
-    command.args(["-q", "-sS", "--max-time", "60", "--proxy", &format!("http://{proxy}"), "--cacert"]);
+    // With -i it would give the head of the proxy's answer to CONNECT too.
+    command.args(["-q", "-sS", "--suppress-connect-headers", "--max-time", "60"]);
+    command.args(["--proxy", &format!("http://{proxy}"), "--cacert"]);
     let output = command.arg(authority).args(args).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     Curled { code: output.status.code(), out: output.stdout, error }
