@@ -199,6 +199,20 @@ fn a_client_that_does_not_trust_the_key_has_the_host_itself_from_then_on() {
 }
 
 #[test]
+fn a_client_whose_tls_has_nothing_in_common_with_ours_has_the_host_itself_from_then_on() {
+    let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
+    let origin = SecureOrigin::saying(servers.config("localhost"), HELLO);
+    let proxy = for_port(&key, origin.port, &servers.file);
+    let end = Instant::now() + LIMIT;
+    // The server does not know its one group either: what counts is that it is the server who says so.
+    while proxy.proxy.stats().tunnels == 0 {
+        let odd = curl(proxy.address, &key.certificate(), &["--curves", "X448", &origin.url("/")]);
+        assert_eq!(odd.code, Some(35), "{}", odd.error);
+        assert!(Instant::now() < end, "it is intercepted for ever");
+    }
+}
+
+#[test]
 fn a_server_that_asks_for_the_users_certificate_is_left_to_the_browser() {
     let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
     let provider = Arc::new(aws_lc_rs::default_provider());
