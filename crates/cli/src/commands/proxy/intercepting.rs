@@ -110,14 +110,14 @@ fn instructions(folder: &Path, domains: &[String], made: &InterceptFiles) -> Str
   key          {key}   (keep it: whoever has it can pose as these hosts)
 
 Have one browser profile trust it, and no more than that (certutil: package libnss3-tools):
-  Firefox   certutil -A -d sql:PROFILE -n \"{name}\" -t C,, -i {certificate}
+  Firefox   certutil -A -d sql:PROFILE -n \"{name}\" -t C,, -i '{certificate}'
             PROFILE is the profile folder that about:support names; close Firefox before
-  Chromium  certutil -A -d sql:$HOME/.pki/nssdb -n \"{name}\" -t C,, -i {certificate}
+  Chromium  certutil -A -d sql:$HOME/.pki/nssdb -n \"{name}\" -t C,, -i '{certificate}'
             all profiles of this user trust it then
 
-Use it:     whimbrel proxy http --intercept HOST --intercept-ca {folder}
+Use it:     whimbrel proxy http --intercept HOST --intercept-ca '{folder}'
 Remove it:  certutil -D -d sql:PROFILE -n \"{name}\"   (or sql:$HOME/.pki/nssdb)
-            rm {key} {certificate}"
+            rm '{key}' '{certificate}'"
     )
 }
 
