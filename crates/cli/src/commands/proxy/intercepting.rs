@@ -38,7 +38,16 @@ impl InterceptFlags {
         };
         let authority = InterceptAuthority::read(folder).map_err(told)?;
         let read = Interception::new(self.intercept.clone(), authority, self.upstream_ca.as_deref());
-        Ok(Some(read.map_err(told)?))
+        let read = read.map_err(told)?;
+        for host in read.left_untouched() {
+            // A warning: --quiet does not suppress it.
+            let key = folder.display();
+            output::note(
+                false,
+                format!("WARNING: {host} stays as it is: the key of {key} was not made for it"),
+            );
+        }
+        Ok(Some(read))
     }
 
     /// What is intercepted is for this user alone, who has the key.
