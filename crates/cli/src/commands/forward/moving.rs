@@ -95,6 +95,10 @@ impl<'a> Moving<'a> {
                 all.push(halves(&self.peer, tunnel, until).await?);
             }
         }
+        if all.is_empty() {
+            // It would end for nothing: a new one there does the same.
+            return Err("no program is connected to it just now; start `whimbrel forward` there".to_owned());
+        }
         if all.len() > MAX_STREAMS {
             return Err(format!("it has more than {MAX_STREAMS} streams"));
         }
