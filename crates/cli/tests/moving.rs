@@ -271,6 +271,27 @@ fn any_device_of_a_user_who_is_let_in_may_have_it_and_is_out_once_it_is_removed(
     assert!(!output.status.success(), "{}", output.stderr);
 }
 
+#[test]
+fn a_word_is_void_once_its_device_is_removed() {
+    let (world, _names) = World::with_names();
+    introduce(&world, "phone", "desk");
+    introduce(&world, "phone", "tablet");
+    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk", "tablet"]);
+    let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
+    phone.shouts("one");
+    let tablet = world.id("tablet");
+    let given = hand_off(&world, "phone", &tablet);
+    world.run("phone", &["devices", "remove", "tablet"]).succeeded();
+    world.run("tablet", &take(&given)).failed(5, &["not allowed"]);
+    // Nor does it get another one.
+    world.run("phone", &["handoff", &given.0[..8], "--to", &tablet]).failed(1, &["removed"]);
+    phone.shouts("two");
+    let given = hand_off(&world, "phone", &world.id("desk"));
+    let mut at_desk = Typed::start(&world, "desk", &take(&given));
+    phone.went_on_at(&world.id("desk"));
+    at_desk.shouts("three");
+}
+
 /// Gives a machine a device's name of this user.
 fn introduce(world: &World, user: &str, device: &str) {
     let name = format!("{device}.ada@example.org");
