@@ -492,6 +492,7 @@ fn devices_and_friends(play: &mut Play) {
     play.run("home", "whimbrel friends list", "bob@example.org");
     play.run("home", "whimbrel friends name bob@example.org bobby", "bobby");
     play.run("home", "whimbrel friends list --json", "\"called\":\"bobby\"");
+    play.run("home", "whimbrel friends device bobby ID", "is noted as a device of bobby");
     play.run("home", "whimbrel friends remove bobby", "no friend any more");
     play.run("home", "whimbrel devices remove desk", "desk is removed");
 }
