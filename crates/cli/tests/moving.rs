@@ -284,10 +284,8 @@ fn devices_of_a_friend_that_were_noted_may_have_it_and_are_out_once_they_are_not
     let friends = world.run("home", &["friends", "list", "--json"]).succeeded().json();
     assert_eq!(friends["friends"][0]["devices"], json!([desk]));
     let to = shouting_server().to_string();
-    let mut expose = world.start(
-        "home",
-        &["expose", "--ticket", "--to", &to, "--allow", "ada@example.org", "--json", "-q"],
-    );
+    let mut expose = world
+        .start("home", &["expose", "--ticket", "--to", &to, "--allow", "ada@example.org", "--json", "-q"]);
     let ticket = expose.next_json()["ticket"].as_str().unwrap().to_owned();
     let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
     phone.shouts("one");
