@@ -141,7 +141,8 @@ impl Conversation {
                 show.show(&News::Note(format!("went on at {to}")))?;
                 Ok(true)
             }
-            Move::Stays(why) => {
+            // Nothing of it could be shown twice.
+            Move::Stays(why) | Move::Lost(why) => {
                 show.show(&News::Note(format!("this stays here: {why}")))?;
                 Ok(false)
             }
