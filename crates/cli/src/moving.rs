@@ -26,3 +26,6 @@ pub(crate) use self::wire::{Elsewhere, Halves, MAX_STREAMS, State, Talk, Way};
 const LIMIT: Duration = Duration::from_secs(20);
 /// For the other side to say something, or to hear it.
 const WORD_LIMIT: Duration = Duration::from_secs(10);
+/// For the device that has a session to say how far it is: it halts its streams (5 s at most), waits for programs to
+/// read (5 s) and says it ([`WORD_LIMIT`]).
+const ANSWER_LIMIT: Duration = Duration::from_secs(25);

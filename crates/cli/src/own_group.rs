@@ -213,10 +213,25 @@ pub(crate) fn devices_of(
 ) -> Result<HashMap<EndpointId, Vec<EndpointId>>> {
     // Looking would make one.
     if !is_kept(&places::data()?.join("groups"))? {
-        return Ok(HashMap::new());
+        return Ok(users.iter().map(|user| (*user, Vec::new())).collect());
     }
     let group = OwnGroup::of(key.clone())?;
     group.look(|log| users.iter().map(|user| (*user, devices_in(log.group(), *user))).collect())
+}
+
+/// Whether this machine's list says that a key is no device of its user any more: it was removed, or wrote two
+/// histories.
+pub(crate) fn is_out(key: &SecretKey, device: EndpointId) -> Result<bool> {
+    // Looking would make one.
+    if !is_kept(&places::data()?.join("groups"))? {
+        return Ok(false);
+    }
+    OwnGroup::of(key.clone())?.look(|log| was_device(log.group(), device))
+}
+
+/// Whether a key was a device of the group's user, and is none.
+fn was_device(group: &Group, device: EndpointId) -> bool {
+    group.is_removed(device) || (group.device(device).is_some() && !group.is_member(device))
 }
 
 /// A user's devices in a group. Neither such as were removed nor such as wrote two histories.
@@ -298,6 +313,8 @@ mod tests {
         assert_eq!(devices_in(log.group(), stranger), []);
         log.remove_device(&user, one, now).unwrap();
         assert!(!devices_in(log.group(), user.id()).contains(&one));
+        let out = [one, other, friend, stranger].map(|key| was_device(log.group(), key));
+        assert_eq!(out, [true, false, false, false]);
     }
 
     #[test]

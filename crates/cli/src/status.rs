@@ -111,6 +111,7 @@ impl Reporter {
             manual: network.manual.clone(),
             subject: Subject {
                 endpoint: network.endpoint.clone(),
+                key: network.key.clone(),
                 service,
                 about,
                 limits,

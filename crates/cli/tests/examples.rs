@@ -492,6 +492,7 @@ fn devices_and_friends(play: &mut Play) {
     play.run("home", "whimbrel friends list", "bob@example.org");
     play.run("home", "whimbrel friends name bob@example.org bobby", "bobby");
     play.run("home", "whimbrel friends list --json", "\"called\":\"bobby\"");
+    play.run("home", "whimbrel friends device bobby ID", "is noted as a device of bobby");
     play.run("home", "whimbrel friends remove bobby", "no friend any more");
     play.run("home", "whimbrel devices remove desk", "desk is removed");
 }
@@ -509,7 +510,7 @@ fn moves(play: &mut Play) {
         talking.until(|line| line.ends_with("is here"));
         (waiting, talking)
     };
-    let _by_ticket = talk(&*play);
+    let (_waiting, moved) = talk(&*play);
     let listed = play.run("home", "whimbrel sessions", "  chat  ");
     play.word("SESSION", session(&listed));
     // It was somebody else's before.
@@ -517,6 +518,8 @@ fn moves(play: &mut Play) {
     let said = play.run("home", "whimbrel handoff SESSION --to desk", "may take it for 5m");
     play.word("TICKET", word(&said, "whimbrel:"));
     play.start_chat("vps", "whimbrel take SESSION --from TICKET", "is here");
+    // Then it is not listed any more.
+    moved.until(|line| line.contains("went on at"));
     let _by_name = talk(&*play);
     play.start("home", "whimbrel agent --as phone.ada@example.org", "take what runs here");
     let listed = play.run("vps", "whimbrel sessions --from phone.ada@example.org", "  chat  ");

@@ -271,6 +271,57 @@ fn any_device_of_a_user_who_is_let_in_may_have_it_and_is_out_once_it_is_removed(
     assert!(!output.status.success(), "{}", output.stderr);
 }
 
+#[test]
+fn devices_of_a_friend_that_were_noted_may_have_it_and_are_out_once_they_are_not() {
+    let (world, _names) = World::with_names();
+    let mut inviting = world.start("phone", &["invite", "--json", "-q", "--as", "ada@example.org"]);
+    let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
+    world.run("home", &["join", &code, "--json", "-q", "--as", "bob@example.org"]).succeeded();
+    inviting.output(LIMIT).succeeded();
+    let (desk, eve) = (world.id("desk"), world.id("eve"));
+    let of_ada: [&str; 4] = ["friends", "device", "ada@example.org", &desk];
+    world.run("home", &of_ada).succeeded();
+    let friends = world.run("home", &["friends", "list", "--json"]).succeeded().json();
+    assert_eq!(friends["friends"][0]["devices"], json!([desk]));
+    let to = shouting_server().to_string();
+    let mut expose = world
+        .start("home", &["expose", "--ticket", "--to", &to, "--allow", "ada@example.org", "--json", "-q"]);
+    let ticket = expose.next_json()["ticket"].as_str().unwrap().to_owned();
+    let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
+    phone.shouts("one");
+    let given = hand_off(&world, "phone", &eve);
+    assert!(!world.run("eve", &take(&given)).status.success());
+    phone.process.until_said("this stays here", 1);
+    let given = hand_off(&world, "phone", &desk);
+    let mut at_desk = Typed::start(&world, "desk", &take(&given));
+    phone.went_on_at(&desk);
+    at_desk.shouts("two");
+    world.run("home", &[&of_ada[..], &["--remove"]].concat()).succeeded();
+    let output = at_desk.process.output(LIMIT);
+    assert!(!output.status.success(), "{}", output.stderr);
+}
+
+#[test]
+fn a_word_is_void_once_its_device_is_removed() {
+    let (world, _names) = World::with_names();
+    introduce(&world, "phone", "desk");
+    introduce(&world, "phone", "tablet");
+    let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk", "tablet"]);
+    let mut phone = Typed::start(&world, "phone", &["pipe", &ticket]);
+    phone.shouts("one");
+    let tablet = world.id("tablet");
+    let given = hand_off(&world, "phone", &tablet);
+    world.run("phone", &["devices", "remove", "tablet"]).succeeded();
+    world.run("tablet", &take(&given)).failed(5, &["not allowed"]);
+    // Nor does it get another one.
+    world.run("phone", &["handoff", &given.0[..8], "--to", &tablet]).failed(1, &["removed"]);
+    phone.shouts("two");
+    let given = hand_off(&world, "phone", &world.id("desk"));
+    let mut at_desk = Typed::start(&world, "desk", &take(&given));
+    phone.went_on_at(&world.id("desk"));
+    at_desk.shouts("three");
+}
+
 /// Gives a machine a device's name of this user.
 fn introduce(world: &World, user: &str, device: &str) {
     let name = format!("{device}.ada@example.org");

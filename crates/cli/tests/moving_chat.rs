@@ -52,7 +52,7 @@ fn the_one_who_waited_for_a_chat_goes_to_another_device_too() {
     assert_eq!(bob.process.next_json()["name"], "chat.home.bob@example.org");
     let mut phone = Typed::start(&world, "phone", &["chat", "chat.home.bob@example.org", "--nick", "ada"]);
     assert!(phone.sees().ends_with("is here"));
-    assert_eq!(bob.process.next_json()["event"], "here");
+    assert_eq!(bob.tells()["event"], "here");
     let given = hand_off(&world, "bob", &desk_id);
     let mut desk = Typed::start(&world, "desk", &take(&given));
     assert!(desk.sees().ends_with("is here"));
@@ -62,6 +62,6 @@ fn the_one_who_waited_for_a_chat_goes_to_another_device_too() {
     phone.types("good\n");
     assert_eq!(phone.sees(), "you [1]: good");
     assert_eq!(phone.sees(), "-- [1] delivered");
-    assert_eq!(bob.process.next_json()["text"], format!("went on at {desk_id}"));
+    assert_eq!(bob.tells()["text"], format!("went on at {desk_id}"));
     bob.process.output(LIMIT).succeeded();
 }

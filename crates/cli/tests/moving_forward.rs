@@ -75,3 +75,19 @@ fn a_program_that_does_not_read_keeps_the_forward_where_it_is_and_gets_every_byt
     program.read_to_end(&mut all).unwrap();
     assert_eq!((all.len(), sum(&all)), (LARGE, sum(&Film::bytes())));
 }
+
+#[test]
+fn a_forward_that_no_program_uses_stays_and_goes_on() {
+    let world = World::new();
+    let film = Film::default();
+    film.may_go_on.store(true, Ordering::SeqCst);
+    let (_expose, ticket) = expose(&world, film.start(), &["phone", "desk"]);
+    let mut forward = world.start("phone", &["forward", &ticket, "--json"]);
+    let at: SocketAddr = forward.next_json()["listening"].as_str().unwrap().parse().unwrap();
+    let given = hand_off(&world, "phone", &world.id("desk"));
+    world.run("desk", &take(&given)).failed(5, &["no program is connected"]);
+    forward.until_said("this stays here", 1);
+    let mut all = Vec::new();
+    connected(at).read_to_end(&mut all).unwrap();
+    assert_eq!((all.len(), sum(&all)), (LARGE, sum(&Film::bytes())));
+}

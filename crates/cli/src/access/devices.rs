@@ -50,10 +50,12 @@ impl Access {
         self.inner.rules.read().unwrap_or_else(PoisonError::into_inner).users()
     }
 
-    /// Those that are not among these devices any more are out.
+    /// Those that are not among these devices any more are out. Nothing happens if the rules have other users by now,
+    /// whose devices were looked at when these came.
     fn set_devices(&self, devices: Devices) {
         let mut rules = self.rules_to_change();
-        if rules.devices != devices {
+        let is_of_now = rules.users().iter().all(|user| devices.contains_key(user));
+        if is_of_now && rules.devices != devices {
             rules.devices = devices;
             drop(rules);
             self.inner.changed.notify_one();

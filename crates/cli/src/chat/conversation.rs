@@ -81,7 +81,9 @@ impl Conversation {
         let known_as = talk.known_as.map(|name| plain(&name, MAX_NAME));
         let mut partner = Partner::new(connection.peer_id(), known_as);
         partner.call(talk.nick);
-        let (under_way, number, greeted) = (VecDeque::new(), talk.number, talk.greeted);
+        // Another device says the number, and lines are counted on from it.
+        let (under_way, number) = (VecDeque::new(), talk.number.min(u64::MAX / 2));
+        let greeted = talk.greeted;
         Ok(Self { connection, flow, events, partner, under_way, number, greeted })
     }
 
@@ -139,7 +141,8 @@ impl Conversation {
                 show.show(&News::Note(format!("went on at {to}")))?;
                 Ok(true)
             }
-            Move::Stays(why) => {
+            // Nothing of it could be shown twice.
+            Move::Stays(why) | Move::Lost(why) => {
                 show.show(&News::Note(format!("this stays here: {why}")))?;
                 Ok(false)
             }

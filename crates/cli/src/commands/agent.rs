@@ -72,7 +72,7 @@ pub(crate) struct Agent {
     /// The list of programs [default: ~/.config/whimbrel/apps.toml]
     #[arg(long, value_name = "FILE")]
     apps: Option<PathBuf>,
-    /// Another device that may have programs started, beside yours that may act for you; repeatable
+    /// A device that may start programs, and take by --as, like yours that act for you; repeatable
     #[arg(long, value_name = "DEVICE")]
     from: Vec<String>,
     /// Programs at once

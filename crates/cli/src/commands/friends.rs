@@ -3,7 +3,8 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use whimbrel_devices::{Label, Op, Subject};
+use whimbrel_base::EndpointId;
+use whimbrel_devices::{Group, Label, Op, Subject};
 
 use crate::failure::Failure;
 use crate::options::{Globals, after};
@@ -19,6 +20,7 @@ use crate::own_group::{OwnGroup, call, find, refused};
 Examples:
   whimbrel friends list
   whimbrel friends name bob@example.org bobby
+  whimbrel friends device bobby ID
   whimbrel friends remove bobby"))]
 pub(crate) struct Friends {
     #[command(subcommand)]
@@ -45,6 +47,20 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Note a device of a friend: `--allow bob@example.org` lets it in too
+    #[command(after_help = after("Example:\n  whimbrel friends device bobby ID"))]
+    Device {
+        /// The friend: the personal name, the user name or the id
+        friend: String,
+        /// The device's id, as `whimbrel id` prints it there
+        device: EndpointId,
+        /// It is no device of the friend any more
+        #[arg(long)]
+        remove: bool,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove a friend
     #[command(after_help = after("Example:\n  whimbrel friends remove bobby"))]
     Remove {
@@ -67,11 +83,20 @@ pub(crate) async fn run(globals: &Globals, args: Friends) -> Result<()> {
             }
             output::line(format!("{friend} is called {name}"))
         }
+        Action::Device { friend, device, remove, json } => {
+            note_device(&group, &friend, device, remove)?;
+            if json {
+                let device = device.to_string();
+                return output::json(&json!({ "friend": friend, "device": device, "removed": remove }));
+            }
+            output::line(match remove {
+                false => format!("{device} is noted as a device of {friend}"),
+                true => format!("{device} is no device of {friend} any more"),
+            })
+        }
         Action::Remove { friend, json } => {
             let id = group.change(|log, key, now| {
-                let Subject::Friend(id) = find(log.group(), &friend)? else {
-                    return Err(Failure::usage(format!("{friend} is no friend; use `whimbrel devices`")));
-                };
+                let id = friend_in(log.group(), &friend)?;
                 log.write(key, vec![Op::RemoveFriend { friend: id }], now).map_err(refused)?;
                 Ok(id)
             })?;
@@ -83,14 +108,39 @@ pub(crate) async fn run(globals: &Globals, args: Friends) -> Result<()> {
     }
 }
 
+/// Who is meant.
+///
+/// # Errors
+/// When that is nobody, or a device of the user's own.
+fn friend_in(group: &Group, text: &str) -> Result<EndpointId> {
+    match find(group, text)? {
+        Subject::Friend(id) => Ok(id),
+        _ => Err(Failure::usage(format!("{text} is no friend; use `whimbrel devices`"))),
+    }
+}
+
+/// Notes that a friend has a device, or has it no more.
+fn note_device(own: &OwnGroup, friend: &str, device: EndpointId, remove: bool) -> Result<()> {
+    own.change(|log, key, now| {
+        let friend = friend_in(log.group(), friend)?;
+        let op = match remove {
+            false => Op::AddFriendDevice { friend, device, name: None },
+            true => Op::RemoveFriendDevice { friend, device },
+        };
+        log.write(key, vec![op], now).map_err(refused)
+    })
+}
+
 fn list(own: &OwnGroup, as_json: bool) -> Result<()> {
     let group = own.look(|log| log.group().clone())?;
     let names = group.names();
     let called = |id| names.get(&Subject::Friend(id)).map(Label::as_str);
     if as_json {
         let friends = group.friends().map(|(id, friend)| {
+            let devices: Vec<_> = friend.devices().map(|(device, _)| device.to_string()).collect();
             json!({
                 "called": called(id), "name": friend.name().map(ToString::to_string), "id": id.to_string(),
+                "devices": devices,
                 "may_see": { "presence": friend.rights().presence, "devices": friend.rights().devices },
             })
         });

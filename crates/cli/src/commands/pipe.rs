@@ -122,6 +122,10 @@ async fn carry(
                 return Ok(());
             }
             Outcome::Stays(why) => output::note(quiet, format!("this stays here: {why}")),
+            Outcome::Lost(why) => {
+                joined.break_off();
+                return Err(anyhow::anyhow!("lost {peer}: {why}"));
+            }
         }
     }
     // Everything has arrived; that the peer confirms the end late is nobody's concern.

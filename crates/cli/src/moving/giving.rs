@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use whimbrel_base::EndpointId;
-use whimbrel_transport::{CloseCode, CloseReason, Connection, Listener, PathState, Stream};
+use whimbrel_transport::{CloseCode, CloseReason, Connection, HandOverError, Listener, PathState, Stream};
 
 use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, State};
 use super::{LIMIT, WORD_LIMIT};
@@ -32,6 +32,8 @@ pub(crate) enum Outcome {
     Moved(String),
     /// It stays here, and why.
     Stays(String),
+    /// The connection is over, and nobody can say whether the other device had it: what waits is not to be written.
+    Lost(String),
 }
 
 /// Waits for the device that the listener lets in, until it has asked for the session with this id. Then the word
@@ -150,6 +152,9 @@ impl Asked {
         match settled(connection).await {
             Some(reason) if [CloseCode::SUPERSEDED, CloseCode::HANDED_OVER].contains(&reason.code) => {
                 Outcome::Moved(self.called)
+            }
+            Some(_) if matches!(error, HandOverError::Broken(_) | HandOverError::TimedOut) => {
+                Outcome::Lost(error.to_string())
             }
             _ => Outcome::Stays(error.to_string()),
         }

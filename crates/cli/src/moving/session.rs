@@ -3,15 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use whimbrel::Endpoint;
-use whimbrel_base::{ConnectionId, EndpointId};
+use whimbrel_base::{ConnectionId, EndpointId, SecretKey};
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
 use super::giving::{Asked, wait};
+use crate::{failure, own_group};
 
 /// No word holds longer, in seconds.
 const MOST: u64 = 3600;
@@ -97,10 +99,17 @@ impl Sessions {
     /// an earlier one.
     ///
     /// # Errors
-    /// For people: there is no such session, or nobody can be waited for.
-    pub(crate) async fn give_word(&self, endpoint: &Endpoint, word: &Word) -> Result<Ticketed, String> {
+    /// For people: there is no such session, the device was removed, or nobody can be waited for.
+    pub(crate) async fn give_word(
+        &self,
+        (endpoint, key): (&Endpoint, &SecretKey),
+        word: &Word,
+    ) -> Result<Ticketed, String> {
         if !(1..=MOST).contains(&word.seconds) {
             return Err("a word holds for a second at least, and an hour at most".to_owned());
+        }
+        if is_out(key.clone(), word.to).await {
+            return Err("that was removed from your devices, or the list of them cannot be read".to_owned());
         }
         let (id, asked, before) = {
             let mut known = self.lock();
@@ -113,7 +122,7 @@ impl Sessions {
             // Its listener is gone then.
             let _ = before.await;
         }
-        let options = ListenOptions::unnamed().allow(Allow::only([word.to]));
+        let options = ListenOptions::unnamed().allow(only(word.to, key.clone()));
         let listener = endpoint.listen(options).await.map_err(|error| {
             format!("cannot wait for the other device: {error}; what waits by ticket itself does not move")
         })?;
@@ -163,6 +172,23 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.sessions.forget(self.id);
     }
+}
+
+/// Lets this one device in, unless it was removed from the user's devices since.
+fn only(to: EndpointId, key: SecretKey) -> Allow {
+    Allow::check(move |peer| {
+        let key = key.clone();
+        async move { peer == to && !is_out(key, to).await }
+    })
+}
+
+/// Whether a device was removed from the list of this key's user. One that cannot be read lets in nobody.
+async fn is_out(key: SecretKey, device: EndpointId) -> bool {
+    let looked = tokio::task::spawn_blocking(move || own_group::is_out(&key, device)).await;
+    looked.context("the process is ending").and_then(|read| read).unwrap_or_else(|error| {
+        tracing::warn!(error = failure::line(&error), "this user's devices are not known");
+        true
+    })
 }
 
 /// Nobody is waited for any more.

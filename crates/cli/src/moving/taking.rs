@@ -6,7 +6,7 @@ use whimbrel_base::Ticket;
 use whimbrel_transport::Connection;
 
 use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ANSWER, State};
-use super::{LIMIT, WORD_LIMIT};
+use super::{ANSWER_LIMIT, LIMIT};
 use crate::failure::Failure;
 use crate::network::{Network, Peer, connect};
 use crate::plain::plain;
@@ -73,7 +73,7 @@ async fn question(over: &Connection, ask: &Ask) -> Result<Answer> {
         wire::say(&mut stream, ask).await?;
         wire::hear(&mut stream, MAX_ANSWER).await
     };
-    match tokio::time::timeout(WORD_LIMIT, asking).await {
+    match tokio::time::timeout(ANSWER_LIMIT, asking).await {
         Ok(Ok(Answer::Refused(why))) => Err(Failure::new(Failure::REFUSED, plain(&why, LONGEST)).into()),
         Ok(Ok(answer)) => Ok(answer),
         // Also where the word was for another time, or another device was quicker.

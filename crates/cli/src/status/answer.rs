@@ -107,8 +107,8 @@ impl Answerer {
             return self.hand_over(socket.into_inner(), question).await;
         }
         if let Ok(Request { hand_over: Some(word), .. }) = &request {
-            let Subject { endpoint, about, .. } = &self.subject;
-            return match about.sessions.give_word(endpoint, word).await {
+            let Subject { endpoint, key, about, .. } = &self.subject;
+            return match about.sessions.give_word((endpoint, key), word).await {
                 Ok(ticketed) => say(socket.get_mut(), &ticketed).await,
                 Err(error) => say(socket.get_mut(), &Answer::Refusal { error }).await,
             };

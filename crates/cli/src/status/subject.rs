@@ -1,7 +1,7 @@
 //! The running command that is told of: its endpoint, and what it is about.
 
 use whimbrel::Endpoint;
-use whimbrel_base::{EndpointId, UnixTime};
+use whimbrel_base::{EndpointId, SecretKey, UnixTime};
 use whimbrel_transport::{ConnectionInfo, Side};
 
 use super::About;
@@ -11,6 +11,8 @@ use crate::limits::Limits;
 /// A running command.
 pub(super) struct Subject {
     pub(super) endpoint: Endpoint,
+    /// The endpoint's.
+    pub(super) key: SecretKey,
     pub(super) service: Option<EndpointId>,
     pub(super) about: About,
     pub(super) limits: Limits,

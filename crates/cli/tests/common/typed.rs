@@ -54,6 +54,17 @@ impl Typed {
         }
     }
 
+    /// The same of one that prints JSON objects.
+    #[track_caller]
+    pub(crate) fn tells(&mut self) -> serde_json::Value {
+        loop {
+            let told = self.process.next_json();
+            if told["event"] != "away" && told["event"] != "back" {
+                return told;
+            }
+        }
+    }
+
     /// The server's answer to a line is there.
     #[track_caller]
     pub(crate) fn shouts(&mut self, word: &str) {

@@ -70,15 +70,14 @@ impl<'a> Moving<'a> {
         };
         match asked.give(&connection, State::Forward(all)).await {
             Outcome::Moved(to) => {
-                for one in &halted {
-                    if let Halted::Tunnel(Tunnel { socket, .. }) | Halted::Socket(socket) = one {
-                        // The program learns that more comes, and not here.
-                        tunnel::refuse(socket);
-                    }
-                }
+                break_off(&halted);
                 Ok(to)
             }
             Outcome::Stays(why) => Err((why, halted)),
+            Outcome::Lost(why) => {
+                break_off(&halted);
+                Err((why, Vec::new()))
+            }
         }
     }
 
@@ -95,10 +94,23 @@ impl<'a> Moving<'a> {
                 all.push(halves(&self.peer, tunnel, until).await?);
             }
         }
+        if all.is_empty() {
+            // It would end for nothing: a new one there does the same.
+            return Err("no program is connected to it just now; start `whimbrel forward` there".to_owned());
+        }
         if all.len() > MAX_STREAMS {
             return Err(format!("it has more than {MAX_STREAMS} streams"));
         }
         Ok((connection.clone(), all))
+    }
+}
+
+/// Has programs learn that more comes, and not here.
+fn break_off(halted: &[Halted]) {
+    for one in halted {
+        if let Halted::Tunnel(Tunnel { socket, .. }) | Halted::Socket(socket) = one {
+            tunnel::refuse(socket);
+        }
     }
 }
 
