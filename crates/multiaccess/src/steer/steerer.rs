@@ -101,17 +101,22 @@ impl Steerer {
     /// Takes a client's word about a connection, and answers it.
     pub(super) async fn take(&mut self, job: Job) {
         let Job { user, client, presence, steer, answer } = job;
+        if presence.strong_count() == 0 {
+            return;
+        }
         let ends = Ends { local: canonical(steer.local), remote: canonical(steer.remote) };
         let done = match self.has_room(ends, client, user) {
             true => {
                 let before = self.connections.insert(ends, Known::new(user, client, presence, steer.intents));
                 let settled = self.settle(ends).await;
-                if settled.is_err() {
-                    // What was said before by whose it is goes on to count. A helper that was lost meanwhile was
-                    // to make it due.
+                if let Err(trouble) = &settled {
+                    // What was said before by whose it is goes on to count.
                     self.connections.remove(&ends);
                     if let Some(mut before) = before.filter(Known::is_present) {
-                        before.want(Instant::now());
+                        if let Trouble::Later(_) = trouble {
+                            // The next helper is to hear of it as of all others.
+                            before.want(Instant::now());
+                        }
                         self.connections.insert(ends, before);
                     }
                 }
