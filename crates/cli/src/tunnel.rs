@@ -143,11 +143,3 @@ pub(crate) fn refuse(socket: &LocalSocket) {
         abort(socket);
     }
 }
-
-/// Copies until the end, and passes the end on.
-pub(crate) async fn copy(
-    from: &mut (impl AsyncRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-) -> io::Result<()> {
-    Direction::default().carry(from, to).await
-}

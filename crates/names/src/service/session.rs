@@ -366,6 +366,7 @@ mod tests {
             meetings: Meetings::new(registry.limits().meetings),
             turns: Turns::new(registry.limits()),
             peers: Default::default(),
+            key: Default::default(),
             registry,
             _alive: sender,
         });

@@ -120,12 +120,13 @@ fn expected(proxy: &Proxy, to: &Destination) -> Intents {
 async fn open(proxy: &Proxy, to: Destination, client: OnUpgrade) -> Result<Tunnel, Problem> {
     let late = || Problem::late(format!("{to} is not reached in time"));
     let upstream = proxy.origins.upstream();
-    if let Some(opening) = upstream.session(&to) {
-        let opened = tokio::time::timeout(CONNECT, opening).await.map_err(|_| late())??;
-        if let Some((session, by)) = opened {
-            tracing::debug!(%to, by, session = %session.id(), "a tunnel");
-            return Ok(Tunnel::in_session(to, client, session));
-        }
+    let opened = match upstream.session(&to) {
+        Some(opening) => tokio::time::timeout(CONNECT, opening).await.map_err(|_| late())??,
+        None => None,
+    };
+    if let Some((session, by)) = opened {
+        tracing::debug!(%to, by, session = %session.id(), "a tunnel");
+        return Ok(Tunnel::in_session(to, client, session));
     }
     let intents = expected(proxy, &to);
     let reached = tokio::time::timeout(CONNECT, upstream.reach(&to, &intents)).await;

@@ -35,7 +35,7 @@ pub(super) async fn go_on(connection: Connection, all: Vec<Halves>, in_json: boo
     for halves in all {
         let at = streams.iter().position(|stream| stream.id() == halves.stream);
         let stream = streams.swap_remove(at.context("the connection came without one of its streams")?);
-        let waiting = Waiting::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), How::Raw).await?;
+        let waiting = Waiting::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (How::Raw, 0)).await?;
         let (at, peer) = (waiting.place()?.at, plain(&halves.peer, LONGEST));
         if in_json {
             output::json(&json!({ "listening": at.to_string(), "peer": peer }))?;
