@@ -5,9 +5,11 @@
 mod support;
 
 use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use support::multipath::{
     FAR, UserProgram, backups, connect, echo, exchange, is_supported, sources, wait_for_sources,
 };
@@ -385,4 +387,42 @@ fn a_user_sees_and_steers_its_own_on_the_managers_of_the_host_and_nothing_of_oth
     // Nor does a user decide for others.
     let offered = third.ask(&json!({"id": 3, "policy": {"name": "mine"}}));
     assert!(offered["error"].as_str().unwrap().contains("a program of root"), "{offered}");
+}
+
+/// Connects as a user more often than it may, and keeps all of that open.
+const MANY: &str = "\
+import os, socket, sys
+user = int(sys.argv[1])
+os.setgroups([]); os.setgid(user); os.setuid(user)
+held = []
+for n in range(400):
+    one = socket.socket(socket.AF_UNIX); one.settimeout(30); one.connect(sys.argv[2]); held.append(one)
+print('held', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_user_who_connects_too_often_keeps_no_other_from_the_hosts_manager() {
+    if !require!() {
+        return;
+    }
+    if !rustix::process::getuid().is_root() {
+        whimbrel_lab::skip("a user who connects too often", "it needs root to become one");
+        return;
+    }
+    let world = world(&[(5, 20)]);
+    let running = Running::start_for_host(&world.client, "");
+    open_to_all(running.folder.path(), &running.socket());
+    let (user, socket) = (USER.to_string(), running.socket());
+    let args = ["-c", MANY, &user, socket.to_str().unwrap()];
+    let command = world.client.command("python3").args(args).with(|command| {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).current_dir("/");
+    });
+    let mut many = command.spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(many.child().stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "held\n");
+    let mut other = running.client();
+    let answer = other.ask(r#"{"id":1,"ask":{"to":"10.9.9.9:1"}}"#);
+    assert_eq!(answer["decision"]["ways"][0]["interface"], "link0", "{answer}");
 }
