@@ -57,7 +57,7 @@ impl Steered {
 
     /// Something happened: it is to be looked at.
     pub(super) fn want(&mut self, now: Instant) {
-        self.due = Some(self.not_before.map_or(now, |at| at.max(now)));
+        self.at(self.not_before.map_or(now, |at| at.max(now)));
         self.looks = 0;
     }
 

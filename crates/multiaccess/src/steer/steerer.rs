@@ -18,6 +18,8 @@ use whimbrel_access::{Granularity, PathId};
 const MOST: usize = 4096;
 const MOST_OF_CLIENT: usize = 512;
 const MOST_OF_USER: usize = 1024;
+/// So many are looked at in a row; clients' words come between.
+const LOT: usize = 32;
 /// A helper that is not there is looked for again after this time, if there is something to do.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -147,26 +149,24 @@ impl Steerer {
         }
     }
 
-    /// Looks at all connections that are due.
+    /// Looks at some of the connections that are due; the others stay due.
     pub(super) async fn work(&mut self) {
         let now = Instant::now();
-        if self.not_before.is_some_and(|at| at > now) {
-            return;
-        }
-        let mut due = Vec::new();
-        self.connections.retain(|ends, known| {
-            let is_present = known.is_present();
-            if is_present && known.take_due(now) {
-                due.push(*ends);
-            }
-            is_present
+        self.connections.retain(|_, known| known.is_present());
+        let due = self.connections.iter().filter_map(|(ends, known)| {
+            let at = known.due().filter(|at| *at <= now)?;
+            Some((at, *ends))
         });
-        for ends in due {
-            // A helper that hangs keeps each connection for seconds, and new ones would wait for all of them.
-            if let Some(at) = self.not_before.filter(|at| *at > Instant::now()) {
-                if let Some(known) = self.connections.get_mut(&ends) {
-                    known.at(at);
-                }
+        let mut due: Vec<(Instant, Ends)> = due.collect();
+        due.sort_unstable_by_key(|(at, _)| *at);
+        due.truncate(LOT);
+        for (_, ends) in due {
+            // A helper that is not there, or hangs, is not tried for each of them.
+            if self.not_before.is_some_and(|at| at > Instant::now()) {
+                return;
+            }
+            let is_due = self.connections.get_mut(&ends).is_some_and(|known| known.take_due(now));
+            if !is_due {
                 continue;
             }
             match self.settle(ends).await {
