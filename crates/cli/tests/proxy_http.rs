@@ -237,6 +237,12 @@ fn https_is_intercepted_for_its_user_alone_and_with_a_key_that_nobody_else_can_r
     std::fs::write(&empty, "").unwrap();
     let upstream = ["--upstream-ca", empty.to_str().unwrap()];
     refused(&[&usual[..], &upstream].concat(), "there is no certificate in it");
+    let servers = said["certificate"].as_str().unwrap();
+    let other = ["--intercept", "other.example", "--intercept-ca", &ca, "--upstream-ca", servers];
+    let (mut proxy, _, _) = home.proxy(&other);
+    let mut warning = String::new();
+    BufReader::new(proxy.0.stderr.take().unwrap()).read_line(&mut warning).unwrap();
+    assert!(warning.contains("WARNING: other.example stays as it is"), "{warning}");
     std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o640)).unwrap();
     refused(&usual, "can be used by others");
 }

@@ -26,8 +26,9 @@ fn holds(metrics: &str, count: u32) {
 
 /// A relay for those who have names of example.org, its ticket, and where its figures are.
 fn relay(world: &World, user: &str) -> (Process, String, String) {
-    let metrics = dead_port().to_string();
-    let args = ["relay", "serve", "--listen", "127.0.0.1:0", "--allow", "@example.org", "--json"];
+    // The address is this test's own.
+    let [listen, metrics] = [4433, 9090].map(|port| format!("{}:{port}", world.address(user)));
+    let args = ["relay", "serve", "--listen", &listen, "--allow", "@example.org", "--json"];
     let mut relay = world.start(user, &[&args[..], &["--metrics", &metrics]].concat());
     let ticket = relay.next_json()["ticket"].as_str().unwrap().to_owned();
     (relay, ticket, metrics)
@@ -54,15 +55,18 @@ fn a_relay_alone_serves_those_who_have_names_of_its_domain_and_tells_others_why_
     holds(&metrics, 1);
 }
 
+/// What a server was told of its name before is enough for the relay's next process.
 #[test]
 fn a_relay_needs_its_name_service_neither_at_its_start_nor_later() {
     let (world, names) = World::with_names();
-    let (_first, ticket, metrics) = relay(&world, "first");
+    let (first, ticket, metrics) = relay(&world, "relay");
     let _ada = expose(&world, "ada", &[SSH, "--allow", "any"], &ticket);
     holds(&metrics, 1);
-    names.signal(Signal::TERM);
-    names.output(LIMIT).succeeded();
-    let (_second, ..) = relay(&world, "second");
+    for stopped in [names, first] {
+        stopped.signal(Signal::TERM);
+        stopped.output(LIMIT).succeeded();
+    }
+    let (_second, ..) = relay(&world, "relay");
     holds(&metrics, 1);
 }
 

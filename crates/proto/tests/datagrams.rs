@@ -230,6 +230,31 @@ fn small_messages_that_wait_share_a_datagram_with_a_peer_that_takes_them_so() {
     }
 }
 
+#[test]
+fn beside_a_copy_goes_nothing_that_another_path_brings_sooner() {
+    let full = || Config { handover: HandoverMode::Full, ..config() };
+    let mut sim = Sim::established(Options { client: full(), server: full(), ..Options::default() });
+    sim.dial_with(ms(200));
+    sim.advance(secs(2));
+    let paths: Vec<PathId> = sim.client.paths().iter().map(|path| path.id).collect();
+    let [quick, slow] = paths[..] else { panic!("{paths:?}") };
+    let both = FlowOptions { redundant: true, ..FlowOptions::new(Class::RELIABLE) };
+    let both = sim.client.open_flow(both).unwrap();
+    let single = flow(&mut sim, Class::RELIABLE);
+    sim.client.set_datagram_room(quick, 1200);
+    sim.client.set_datagram_room(slow, 1200);
+    let (now, mut datagrams) = (sim.now, [Vec::new(), Vec::new(), Vec::new()]);
+    send(&mut sim, both, vec![1; 100]);
+    assert!(sim.client.poll_datagram(now, quick, &mut datagrams[0]));
+    for _ in 0..5 {
+        send(&mut sim, single, vec![2; 100]);
+    }
+    assert!(sim.client.poll_datagram(now, slow, &mut datagrams[1]));
+    assert!(sim.client.poll_datagram(now, quick, &mut datagrams[2]));
+    let lengths = datagrams.map(|datagram| datagram.len() / 100);
+    assert_eq!(lengths, [1, 1, 5], "one message, its copy, and what waits for the quicker path");
+}
+
 /// What shares a datagram is lost together, and told one by one.
 #[test]
 fn of_messages_that_share_datagrams_each_has_its_outcome() {

@@ -50,6 +50,12 @@ impl Interception {
         let servers = Servers::new(upstream_ca)?;
         Ok(Self { hosts: InterceptHosts::new(hosts), authority, servers })
     }
+
+    /// Hosts that were named, and that the authority was not made for: they pass through untouched.
+    pub fn left_untouched(&self) -> Vec<String> {
+        let names = self.hosts.names().filter(|host| self.authority.server_for(host).is_err());
+        names.map(str::to_owned).collect()
+    }
 }
 
 /// What is spoken in a tunnel that is intercepted.

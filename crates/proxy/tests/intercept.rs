@@ -7,9 +7,11 @@ mod support;
 
 use rcgen::date_time_ymd;
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::WebPkiClientVerifier;
-use secure::{Authority, Key, SecureOrigin, Served, builder, client, curl, head_of, roots, self_signed};
+use secure::{
+    Authority, Key, SecureOrigin, Served, builder, client, client_of, curl, head_of, roots, self_signed,
+};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
@@ -196,6 +198,23 @@ fn a_client_that_does_not_trust_the_key_has_the_host_itself_from_then_on() {
     };
     assert_eq!((next.code, &next.text()[..]), (Some(0), "hello\n"), "{}", next.error);
     assert_eq!(field(&origin.seen()[0], "via"), None);
+}
+
+#[test]
+fn a_client_whose_tls_has_nothing_in_common_with_ours_has_the_host_itself_from_then_on() {
+    let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
+    let origin = SecureOrigin::saying(servers.config("localhost"), HELLO);
+    let proxy = for_port(&key, origin.port, &servers.file);
+    let end = Instant::now() + LIMIT;
+    // The server does not know its one group either: what counts is that it is the server who says so.
+    while proxy.proxy.stats().tunnels == 0 {
+        let kx_groups = vec![aws_lc_rs::kx_group::MLKEM1024];
+        let provider = CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() };
+        let to = ("localhost", origin.port);
+        let mut odd = client_of(connect(proxy.address), to, &key.certificate(), provider);
+        assert!(odd.write_all(b"GET").is_err(), "there is a common group");
+        assert!(Instant::now() < end, "it is intercepted for ever");
+    }
 }
 
 #[test]

@@ -10,8 +10,10 @@ mod support;
 
 use networks::{FAR, Object, World, content, range};
 use secure::{Authority, Key, SecureOrigin, client, head_of};
+use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::sync::{Arc, Mutex};
 use support::{field, has, status};
 use whimbrel_lab::{Host, require};
 use whimbrel_proxy::HttpProxy;
@@ -60,10 +62,14 @@ fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right(
     dns(&world.server, [10, 0, 1, 2]);
     let large = Object::start(&world, 4 << 20);
     let _open = world.warm_up(&large);
-    let whole = content(1 << 20);
+    // So large that a network which comes in late has its part of it.
+    let whole = content(8 << 20);
     let expected = whole.clone();
+    let sources: Arc<Mutex<HashSet<IpAddr>>> = Arc::default();
+    let asking_from = Arc::clone(&sources);
     let listener = world.server.run(|| TcpListener::bind((FAR, 443)).unwrap());
     let origin = SecureOrigin::on(listener, servers.config(SHOP), move |head, stream| {
+        asking_from.lock().unwrap().extend(stream.sock.peer_addr().map(|from| from.ip()));
         let (first, last) = range(head, whole.len()).unwrap_or((0, whole.len() - 1));
         let status = if field(head, "range").is_some() { "206 Partial Content" } else { "200 OK" };
         let head = format!(
@@ -90,4 +96,5 @@ fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right(
         assert!(has(head, &format!("host: {SHOP}")), "{head}");
     }
     assert!(seen[1..].iter().all(|head| has(head, "if-range: \"a\"")), "{seen:?}");
+    assert_eq!(sources.lock().unwrap().len(), 2, "one network alone was asked: {seen:?}");
 }

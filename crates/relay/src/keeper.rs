@@ -286,6 +286,8 @@ impl Relation {
             tokio::select! {
                 message = messages.next() => match message? {
                     Message::Wanted(count) => stock.wanted(count),
+                    // However often it asks, it is shown one after another.
+                    Message::Prove if proof.is_some() => {}
                     Message::Prove => proof = Some(self.proving.proof().boxed()),
                     Message::Refused(reason) => return Err(End::Refused(reason)),
                     Message::Draining => {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use whimbrel_base::address::AddressScope;
 use whimbrel_base::{EndpointId, Name, SecretKey};
 use whimbrel_proto::punching::Allowance;
 use whimbrel_proto::{HandoverMode, Pool};
@@ -144,7 +145,12 @@ impl EndpointCore {
 
     fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
         // Peers elsewhere dial that first, and those nearby what is near them.
-        let open = self.observed.open();
+        let open = self.observed.open().filter(|at| match AddressScope::of(at.ip()) {
+            AddressScope::Global => true,
+            AddressScope::Private => self.config.private_addresses,
+            // Whatever relays say, nobody elsewhere dials that.
+            _ => false,
+        });
         self.places.stated(open.into_iter().chain(self.told_in(set)).collect(), max)
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use whimbrel_base::{EndpointId, Name};
-use whimbrel_names::{Domain, NameResolver, Rule, ServiceAddress, VOUCHED_FOR, Voucher};
+use whimbrel_names::{AskError, Domain, ErrorCode, NameResolver, Rule, ServiceAddress, VOUCHED_FOR, Voucher};
 use whimbrel_relay::{Gate, Prover};
 use whimbrel_transport::{Allow, BoxFuture};
 
@@ -76,12 +76,56 @@ impl Gate for Vouched {
     }
 }
 
+/// An answer of the name service counts at further relays for so long: they ask at the same time, and one of them must
+/// not make this endpoint ask again and again.
+const FRESH: Duration = Duration::from_secs(60);
+/// The name service is waited for no longer where there is an older voucher: relays do not wait for long either.
+const ASKING: Duration = Duration::from_secs(3);
+
 /// Shows a relay that this endpoint has a name of its domain, by the word of its name service.
 pub(crate) struct Named {
     names: Arc<NameResolver>,
     domain: Domain,
-    /// What the service said last, and when.
-    last: Mutex<Option<(Vec<u8>, Instant)>>,
+    last: Mutex<Last>,
+}
+
+/// What the service said last.
+#[derive(Default)]
+struct Last {
+    /// And when.
+    voucher: Option<(Vec<u8>, Instant)>,
+    /// It knows nothing of vouchers. It ends a connection over the question, so it is not asked again for a while.
+    unsupported: Option<Instant>,
+}
+
+impl Last {
+    /// The voucher, if it is no older than that.
+    fn within(&self, age: Duration) -> Option<Vec<u8>> {
+        let recent = self.voucher.as_ref().filter(|(_, since)| since.elapsed() < age);
+        recent.map(|(voucher, _)| voucher.clone())
+    }
+
+    /// What there is to show, now that the service has answered; `None`: not in time.
+    fn hear(&mut self, answer: Option<Result<Vec<u8>, AskError>>) -> io::Result<Vec<u8>> {
+        let why = match answer {
+            Some(Ok(voucher)) => {
+                *self = Self { voucher: Some((voucher.clone(), Instant::now())), unsupported: None };
+                return Ok(voucher);
+            }
+            Some(Err(error)) => {
+                if error.code() == Some(ErrorCode::NoName) {
+                    // What it said before is true no more.
+                    self.voucher = None;
+                } else if matches!(error, AskError::Unsupported(_)) {
+                    self.unsupported = Some(Instant::now());
+                }
+                error.to_string()
+            }
+            None => "the name service does not answer in time".to_owned(),
+        };
+        // It may be out of reach for a while.
+        self.within(VOUCHED_FOR).ok_or_else(|| io::Error::other(why))
+    }
 }
 
 impl Named {
@@ -92,25 +136,36 @@ impl Named {
         Some(Arc::new(Self { names, domain, last: Mutex::default() }))
     }
 
-    /// What the service said last, if that counts for some time still: it may be out of reach for a while.
-    fn last(&self) -> Option<Vec<u8>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().filter(|(_, since)| since.elapsed() < VOUCHED_FOR).map(|(voucher, _)| voucher.clone())
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What need not be asked for.
+    fn known(&self) -> Option<io::Result<Vec<u8>>> {
+        let last = self.last();
+        let is_old = last.unsupported.is_some_and(|since| since.elapsed() < VOUCHED_FOR);
+        let unsupported = || Err(io::Error::other("its name service knows no vouchers; update it"));
+        last.within(FRESH).map(Ok).or_else(|| is_old.then(unsupported))
+    }
+
+    async fn ask(&self) -> io::Result<Vec<u8>> {
+        let asking = self.names.vouched(self.domain.clone());
+        let has_another = self.last().within(VOUCHED_FOR).is_some();
+        let answer = match has_another {
+            true => tokio::time::timeout(ASKING, asking).await.ok(),
+            false => Some(asking.await),
+        };
+        self.last().hear(answer)
     }
 }
 
 impl Prover for Named {
     fn prove(&self) -> BoxFuture<'_, io::Result<Vec<u8>>> {
         Box::pin(async move {
-            match self.names.vouched(self.domain.clone()).await {
-                Ok(voucher) => {
-                    let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-                    *last = Some((voucher.clone(), Instant::now()));
-                    Ok(voucher)
-                }
-                // It said no: what it said before is true no more.
-                Err(error) if error.code().is_some() => Err(io::Error::other(error.to_string())),
-                Err(error) => self.last().ok_or_else(|| io::Error::other(error.to_string())),
+            let known = self.known();
+            match known {
+                Some(known) => known,
+                None => self.ask().await,
             }
         })
     }
@@ -174,5 +229,26 @@ mod tests {
         let refused = Admitted::by(&rules, None).err().unwrap().to_string();
         assert!(refused.contains("--names"), "{refused}");
         assert!(Admitted::by(&rules[..1], None).unwrap().gate.is_none());
+    }
+
+    #[test]
+    fn what_the_service_said_before_is_shown_while_it_is_away_and_not_once_it_says_no() {
+        let refused = |code| AskError::Refused { code: Some(code), message: "no".to_owned() };
+        let mut last = Last::default();
+        assert!(last.hear(None).is_err(), "there is nothing yet");
+        assert_eq!(last.hear(Some(Ok(vec![1]))).unwrap(), [1]);
+        let passing = [
+            None,
+            Some(Err(AskError::Unreachable("it is away".to_owned()))),
+            Some(Err(refused(ErrorCode::TooOften))),
+            Some(Err(refused(ErrorCode::Unavailable))),
+        ];
+        for answer in passing {
+            assert_eq!(last.hear(answer).unwrap(), [1]);
+        }
+        assert!(last.hear(Some(Err(refused(ErrorCode::NoName)))).is_err());
+        assert!(last.hear(None).is_err(), "it had said no");
+        assert!(last.hear(Some(Err(AskError::Unsupported("vouchers")))).is_err());
+        assert!(last.unsupported.is_some(), "it is not asked again soon");
     }
 }

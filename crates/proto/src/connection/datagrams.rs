@@ -72,6 +72,9 @@ impl Connection {
         if (waiting == 0 && copied.is_none()) || self.pacing.room(now, waiting.max(1)) == 0 {
             return false;
         }
+        // A copy goes on another path than that on which its message is quickest: what else waits may have to wait for
+        // a better one.
+        let may_share = copied.is_none() || (waiting > 0 && self.is_quick_for(now, id, waiting));
         let before = out.len();
         varint::write(out, self.paths.get(id).map_or(0, |path| path.datagrams.leaving.next()));
         let leaver = match copied {
@@ -90,7 +93,7 @@ impl Connection {
             return false;
         };
         let mut leavers = smallvec![leaver];
-        if self.session.identity.both_take_datagram_bundles() {
+        if may_share && self.session.identity.both_take_datagram_bundles() {
             self.fill_datagram(now, levels, chance, before, &mut leavers, out);
         }
         let bytes = (out.len() - before) as u64;

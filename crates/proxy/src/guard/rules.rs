@@ -108,6 +108,14 @@ impl Pattern {
         matches!(self.host, Host::Net(_))
     }
 
+    /// The one host that it names, if it does.
+    pub(crate) fn host(&self) -> Option<&str> {
+        match &self.host {
+            Host::Name(name) => Some(name),
+            Host::Below(_) | Host::Net(_) => None,
+        }
+    }
+
     /// Whether it names ports. Else it is for all of them.
     pub(crate) fn names_ports(&self) -> bool {
         self.ports.is_some()

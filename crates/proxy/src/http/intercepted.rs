@@ -113,7 +113,7 @@ impl Intercepting {
         let config = match self.certificate(to) {
             Ok(config) => config,
             Err(error) => {
-                tracing::debug!(%error, %to, "a host is left untouched");
+                tracing::info!(%error, %to, "a host is left untouched");
                 self.secured.leave_untouched(to);
                 return None;
             }
@@ -167,7 +167,7 @@ impl Intercepting {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 tracing::debug!(%error, %to, "a client does not go on with its TLS");
-                if refuses_the_certificate(&error) {
+                if cannot_be_ours(&error) {
                     self.secured.leave_untouched(to);
                 }
                 return;
@@ -229,20 +229,24 @@ async fn pass(outside: &Proxy, client: Rewound, to: &Destination, intents: &Inte
 }
 
 /// Whether a client took part in a handshake and refused what it was shown: it knows the host's own certificate,
-/// or does not trust the key. It is left untouched then, so that the next attempt works.
-fn refuses_the_certificate(error: &io::Error) -> bool {
+/// or does not trust the key. Or its TLS has nothing in common with ours. It is left untouched then, so that the
+/// next attempt works.
+fn cannot_be_ours(error: &io::Error) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
     matches!(
         cause,
-        Some(Error::AlertReceived(
-            AlertDescription::BadCertificate
-                | AlertDescription::UnsupportedCertificate
-                | AlertDescription::CertificateRevoked
-                | AlertDescription::CertificateExpired
-                | AlertDescription::CertificateUnknown
-                | AlertDescription::UnknownCA
-                | AlertDescription::AccessDenied
-        ))
+        Some(
+            Error::PeerIncompatible(_)
+                | Error::AlertReceived(
+                    AlertDescription::BadCertificate
+                        | AlertDescription::UnsupportedCertificate
+                        | AlertDescription::CertificateRevoked
+                        | AlertDescription::CertificateExpired
+                        | AlertDescription::CertificateUnknown
+                        | AlertDescription::UnknownCA
+                        | AlertDescription::AccessDenied
+                )
+        )
     )
 }
 

@@ -15,7 +15,7 @@ use rustls::server::NoServerSessionStorage;
 use rustls::version::TLS13;
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -39,6 +39,9 @@ const ALL: &str = "*";
 /// A key that one browser profile trusts, which was made on this machine.
 pub struct InterceptAuthority {
     issuer: Issuer<'static, KeyPair>,
+    /// The file of its certificate, and the end of that.
+    path: PathBuf,
+    end: String,
     /// The key of all hosts' certificates. It never leaves this process.
     host_key: KeyPair,
     /// Checks hosts' certificates as the browser will.
@@ -83,7 +86,11 @@ impl InterceptAuthority {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| wrong(folder, error))?;
         write(&key, 0o600, &pem::write("PRIVATE KEY", pair.serialized_der()))?;
-        write(&certificate, 0o644, &pem::write("CERTIFICATE", signed.der()))?;
+        if let Err(error) = write(&certificate, 0o644, &pem::write("CERTIFICATE", signed.der())) {
+            // Without its certificate it is of no use, and would be in the way of the next one.
+            let _ = fs::remove_file(&key);
+            return Err(error);
+        }
         let ends = validity::end(signed.der()).map(|end| day(&end)).unwrap_or_default();
         Ok(InterceptFiles { certificate, key, name: name(&pair), ends })
     }
@@ -103,9 +110,7 @@ impl InterceptAuthority {
         let certificate = CertificateDer::from_pem_slice(text.as_bytes());
         let certificate = certificate.map_err(|error| wrong(&path, error))?;
         let end = validity::end(&certificate).ok_or_else(|| wrong(&path, "it is no certificate"))?;
-        if end <= time(since_1970()?) {
-            return Err(InterceptError::Expired { path, day: day(&end) });
-        }
+        still_valid(&path, &end)?;
         let public = pair.public_key_raw();
         if !certificate.windows(public.len()).any(|bytes| bytes == public) {
             return Err(wrong(&path, "it is the certificate of another key"));
@@ -119,14 +124,18 @@ impl InterceptAuthority {
             issuer: Issuer::new(params(&pair), pair),
             host_key: KeyPair::generate().map_err(InterceptError::making)?,
             provider,
+            path,
+            end,
         })
     }
 
     /// Speaks TLS 1.3 as this host, with a certificate for it alone.
     ///
     /// # Errors
-    /// [`InterceptError::NotFor`] where the browser would refuse it.
+    /// [`InterceptError::NotFor`] and [`InterceptError::Expired`] where the browser would refuse it.
     pub(crate) fn server_for(&self, host: &str) -> Result<Arc<ServerConfig>, InterceptError> {
+        // A proxy may run for longer than that.
+        still_valid(&self.path, &self.end)?;
         let certificate = self.certificate(host)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.host_key.serialize_der()));
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
@@ -211,6 +220,14 @@ fn lasts(params: &mut CertificateParams, long: Duration) -> Result<(), Intercept
     Ok(())
 }
 
+/// Checks that a certificate has not ended.
+fn still_valid(path: &Path, end: &str) -> Result<(), InterceptError> {
+    if *end > *time(since_1970()?) {
+        return Ok(());
+    }
+    Err(InterceptError::Expired { path: path.to_owned(), day: day(end) })
+}
+
 fn since_1970() -> Result<Duration, InterceptError> {
     SystemTime::now().duration_since(UNIX_EPOCH).map_err(InterceptError::making)
 }
@@ -246,8 +263,9 @@ fn wrong(path: &Path, why: impl std::fmt::Display) -> InterceptError {
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), InterceptError> {
     let written = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        // Half a file would be in the way of the next one.
+        written.inspect_err(|_| drop(fs::remove_file(path)))
     };
     written().map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => InterceptError::Exists { path: path.to_owned() },
@@ -316,6 +334,21 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_never_overwritten_and_a_certificate_without_one_neither() {
+        let (folder, files) = made(&["example.org"]);
+        let files = files.unwrap();
+        let key = fs::read(&files.key).unwrap();
+        let create = || InterceptAuthority::create(&at(&folder), &["example.org".to_owned()]);
+        assert!(matches!(create(), Err(InterceptError::Exists { .. })));
+        assert_eq!(fs::read(&files.key).unwrap(), key);
+        fs::remove_file(&files.key).unwrap();
+        assert!(matches!(create(), Err(InterceptError::Exists { path }) if path == files.certificate));
+        assert!(!files.key.exists());
+        fs::remove_file(&files.certificate).unwrap();
+        assert!(create().is_ok());
+    }
+
+    #[test]
     fn the_key_is_for_its_domains_and_no_other_host() {
         let (folder, files) = made(&["example.org", "Shop.Example.net."]);
         assert!(files.unwrap().name.starts_with("Whimbrel interception "));
@@ -359,6 +392,12 @@ mod tests {
         fs::write(&files.certificate, old).unwrap();
         let error = InterceptAuthority::read(&at(&folder)).err().unwrap();
         assert!(matches!(&error, InterceptError::Expired { day, .. } if day == "2024-02-03"), "{error}");
+        // One that ends while it is used signs nothing from then on.
+        let (other, files_of_other) = made(&["example.org"]);
+        files_of_other.unwrap();
+        let mut used = InterceptAuthority::read(&at(&other)).unwrap();
+        used.end = "20240203000000Z".to_owned();
+        assert!(matches!(used.server_for("example.org"), Err(InterceptError::Expired { .. })));
         let (_other, others) = made(&["example.org"]);
         fs::copy(&others.unwrap().certificate, &files.certificate).unwrap();
         let error = InterceptAuthority::read(&at(&folder)).err().unwrap();

@@ -57,6 +57,14 @@ impl InterceptHosts {
         Self(hosts)
     }
 
+    /// Those that are named one by one.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|host| match &host.0 {
+            Named::All => None,
+            Named::Listed(pattern) => pattern.host(),
+        })
+    }
+
     /// Whether a destination is one of them. Addresses never are: TLS has no names for them. Nor are names as
     /// hosts, which are reached with the user's key: rules against pages of other sites hold for them.
     pub(crate) fn has(&self, to: &Destination) -> bool {
@@ -95,6 +103,12 @@ mod tests {
         ] {
             assert!(!has(&some, to), "{to}");
         }
+    }
+
+    #[test]
+    fn hosts_that_are_named_one_by_one_are_known() {
+        let some = hosts(&["*", "*.example.net", "example.org", "example.com:8443"]);
+        assert_eq!(some.names().collect::<Vec<_>>(), ["example.org", "example.com"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
@@ -198,15 +198,25 @@ impl Key {
 /// A client in a tunnel of the proxy behind this connection, to this host and port, that trusts this authority.
 pub fn client(
     stream: TcpStream,
+    to: (&str, u16),
+    authority: &Path,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    client_of(stream, to, authority, aws_lc_rs::default_provider())
+}
+
+/// The same with other algorithms.
+pub fn client_of(
+    stream: TcpStream,
     (host, port): (&str, u16),
     authority: &Path,
+    provider: CryptoProvider,
 ) -> StreamOwned<ClientConnection, TcpStream> {
     let mut stream = stream;
     let words = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
     stream.write_all(words.as_bytes()).unwrap();
     let head = read_head(&mut stream).unwrap();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots(authority))
@@ -236,7 +246,9 @@ pub fn curl(proxy: std::net::SocketAddr, authority: &Path, args: &[&str]) -> Cur
     {
         command.env_remove(name);
     }
-    command.args(["-q", "-sS", "--max-time", "60", "--proxy", &format!("http://{proxy}"), "--cacert"]);
+    // With -i it would give the head of the proxy's answer to CONNECT too.
+    command.args(["-q", "-sS", "--suppress-connect-headers", "--max-time", "60"]);
+    command.args(["--proxy", &format!("http://{proxy}"), "--cacert"]);
     let output = command.arg(authority).args(args).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     Curled { code: output.status.code(), out: output.stdout, error }

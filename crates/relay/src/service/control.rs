@@ -267,9 +267,12 @@ fn gate<'a>(connection: &Connection, shared: &'a Shared) -> Option<&'a Arc<dyn G
     shared.gate.get().filter(|gate| !gate.is_open_to(connection.peer_id()))
 }
 
-/// Lets a server go on for as long as its new proof counts.
+/// Lets a server go on for as long as its new proof counts. One that nobody asked for is not looked at.
 fn prolong(proved: &mut Option<Proved>, connection: &Connection, shared: &Shared, proof: &[u8]) {
     let Some(gate) = gate(connection, shared) else { return };
+    if !proved.as_mut().is_some_and(Proved::takes_another) {
+        return;
+    }
     match gate.check(connection.peer_id(), proof) {
         Ok(counts) => *proved = Some(Proved::lasting(counts)),
         // What it has shown before counts until its end.

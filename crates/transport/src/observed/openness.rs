@@ -64,9 +64,11 @@ impl Observed {
         Some(Untried { gateway, first, second })
     }
 
-    /// A gateway was tried: it lets in what anybody sends, or does not.
-    pub(crate) fn note_tried(&self, gateway: IpAddr, is_open: bool, now: Instant) {
-        self.openness().note(gateway, is_open, now);
+    /// A gateway was tried: it lets in what anybody sends, or does not. Where that could not be told, it is as it was.
+    pub(crate) fn note_tried(&self, gateway: IpAddr, is_open: Option<bool>, now: Instant) {
+        let mut openness = self.openness();
+        let was_open = openness.of(gateway).is_some_and(|tried| tried.is_open);
+        openness.note(gateway, is_open.unwrap_or(was_open), now);
     }
 
     /// Where anybody can dial this endpoint's UDP sockets, although they are behind a gateway.
@@ -122,7 +124,7 @@ mod tests {
         let untried = observed.untried(now).unwrap();
         let expected = Untried { gateway: seen(7).ip(), first: server(1), second: server(2) };
         assert_eq!((untried, observed.open()), (expected, None));
-        observed.note_tried(untried.gateway, false, now);
+        observed.note_tried(untried.gateway, Some(false), now);
         assert_eq!((observed.untried(now), observed.open()), (None, None));
         assert_eq!(observed.untried(now + COUNTS), Some(untried), "it is tried again");
     }
@@ -131,7 +133,8 @@ mod tests {
     fn the_place_that_anybody_can_dial_follows_the_mapping_and_goes_with_it() {
         let (observed, now) = (Observed::default(), Instant::now());
         observed.keep(&[server(1), server(2)]);
-        observed.note_tried(seen(7).ip(), true, now);
+        observed.note_tried(seen(7).ip(), Some(true), now);
+        observed.note_tried(seen(7).ip(), None, now);
         assert_eq!(observed.open(), None, "it is seen nowhere");
         answers(&observed, server(1), seen(7));
         assert_eq!(observed.open(), Some(seen(7)));

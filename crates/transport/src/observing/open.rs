@@ -43,7 +43,7 @@ pub(crate) async fn try_gateways(core: Arc<EndpointCore>) {
         };
         let is_open = is_open(local, untried.first, untried.second).await;
         tracing::debug!(?untried, ?is_open, "a gateway was tried");
-        core.observed.note_tried(untried.gateway, matches!(is_open, Ok(Some(true))), Instant::now());
+        core.observed.note_tried(untried.gateway, is_open.ok().flatten(), Instant::now());
     }
 }
 

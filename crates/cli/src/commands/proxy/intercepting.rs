@@ -38,7 +38,16 @@ impl InterceptFlags {
         };
         let authority = InterceptAuthority::read(folder).map_err(told)?;
         let read = Interception::new(self.intercept.clone(), authority, self.upstream_ca.as_deref());
-        Ok(Some(read.map_err(told)?))
+        let read = read.map_err(told)?;
+        for host in read.left_untouched() {
+            // A warning: --quiet does not suppress it.
+            let key = folder.display();
+            output::note(
+                false,
+                format!("WARNING: {host} stays as it is: the key of {key} was not made for it"),
+            );
+        }
+        Ok(Some(read))
     }
 
     /// What is intercepted is for this user alone, who has the key.
@@ -110,14 +119,14 @@ fn instructions(folder: &Path, domains: &[String], made: &InterceptFiles) -> Str
   key          {key}   (keep it: whoever has it can pose as these hosts)
 
 Have one browser profile trust it, and no more than that (certutil: package libnss3-tools):
-  Firefox   certutil -A -d sql:PROFILE -n \"{name}\" -t C,, -i {certificate}
+  Firefox   certutil -A -d sql:PROFILE -n \"{name}\" -t C,, -i '{certificate}'
             PROFILE is the profile folder that about:support names; close Firefox before
-  Chromium  certutil -A -d sql:$HOME/.pki/nssdb -n \"{name}\" -t C,, -i {certificate}
+  Chromium  certutil -A -d sql:$HOME/.pki/nssdb -n \"{name}\" -t C,, -i '{certificate}'
             all profiles of this user trust it then
 
-Use it:     whimbrel proxy http --intercept HOST --intercept-ca {folder}
+Use it:     whimbrel proxy http --intercept HOST --intercept-ca '{folder}'
 Remove it:  certutil -D -d sql:PROFILE -n \"{name}\"   (or sql:$HOME/.pki/nssdb)
-            rm {key} {certificate}"
+            rm '{key}' '{certificate}'"
     )
 }
 

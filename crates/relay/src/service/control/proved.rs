@@ -25,30 +25,38 @@ pub(super) enum Due {
 pub(super) struct Proved {
     ask: Instant,
     end: Instant,
+    /// It was asked for another one.
+    is_awaited: bool,
 }
 
 impl Proved {
     /// One that counts for so long from now.
     pub(super) fn lasting(counts: Duration) -> Self {
         let (now, counts) = (Instant::now(), counts.min(LONGEST));
-        Self { ask: now + counts / 2, end: now + counts }
+        Self { ask: now + counts / 2, end: now + counts, is_awaited: false }
     }
 
     /// One that another relay has seen: it is asked for now.
     pub(super) fn before() -> Self {
         Self { ask: Instant::now(), ..Self::lasting(ANEW) }
     }
+
+    /// Whether one that comes is looked at: once for each question, because that takes time.
+    pub(super) fn takes_another(&mut self) -> bool {
+        std::mem::take(&mut self.is_awaited)
+    }
 }
 
 /// Waits until something is due. Nothing ever is where nothing has to be proved. Cancel-safe.
 pub(super) async fn due(proved: &mut Option<Proved>) -> Due {
-    let Some(Proved { ask, end }) = proved else { return std::future::pending().await };
+    let Some(Proved { ask, end, is_awaited }) = proved else { return std::future::pending().await };
     tokio::time::sleep_until((*ask).min(*end)).await;
     let now = Instant::now();
     if now >= *end {
         return Due::Over;
     }
     *ask = now + ((*end - now) / 2).max(LEAST_PAUSE);
+    *is_awaited = true;
     Due::Ask
 }
 
@@ -69,6 +77,17 @@ mod tests {
         // One that comes late counts all the same.
         proved = Some(Proved::lasting(Duration::from_secs(16)));
         assert_eq!(due(&mut proved).await, Due::Ask);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proof_is_looked_at_once_for_each_question() {
+        let mut proved = Some(Proved::lasting(Duration::from_secs(16)));
+        assert!(!proved.as_mut().is_some_and(Proved::takes_another), "nobody asked");
+        for _ in 0..2 {
+            assert_eq!(due(&mut proved).await, Due::Ask);
+            assert!(proved.as_mut().is_some_and(Proved::takes_another));
+            assert!(!proved.as_mut().is_some_and(Proved::takes_another));
+        }
     }
 
     #[tokio::test(start_paused = true)]
