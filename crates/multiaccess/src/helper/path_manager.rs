@@ -44,8 +44,8 @@ fn is_programs(setting: &File) -> io::Result<bool> {
     Ok(word[..length].trim_ascii() == PROGRAM)
 }
 
-/// Joins the helpers of this directory, and notes what is to be done when the last one goes. One that was killed
-/// has left its note, and the setting as it had made it.
+/// Joins the helpers of this directory, and notes what is to be done when the last one goes. One that was
+/// killed has left its note, and the setting as it had made it.
 fn share(directory: &Path, is_programs: impl FnOnce() -> io::Result<bool>) -> io::Result<File> {
     let mut options = File::options();
     options.create(true).truncate(false).read(true).write(true).mode(0o600);

@@ -11,7 +11,8 @@ use serde::Serialize;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long further look-ups wait. With a look-up behind it this is less than what a client waits for a decision.
+/// How long further look-ups wait. With a look-up behind it this is less than what a client waits for a
+/// decision.
 const QUEUED: Duration = Duration::from_secs(2);
 
 /// Adds an answer as a line.

@@ -125,7 +125,7 @@ impl Steerer {
                 settled.map_err(|(Trouble::Gone(why) | Trouble::Later(why))| why)
             }
             false => Err(format!(
-                "{MOST_OF_CLIENT} connections of a client are steered, {MOST_OF_USER} of a user and {MOST} in all"
+                "{MOST_OF_CLIENT} connections of a client are steered, {MOST_OF_USER} of a user, {MOST} in all"
             )),
         };
         // The client may have left.
