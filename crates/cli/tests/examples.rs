@@ -579,6 +579,11 @@ fn networks(play: &mut Play) {
         ("whimbrel access steer", "run/steer/0", "steering Multipath TCP for user 0"),
         ("whimbrel access steer --user 1000", "run/steer/1000", "steering Multipath TCP for user 1000"),
     ] {
+        if example.contains("steer") && !std::path::Path::new("/proc/sys/net/mptcp/pm_type").exists() {
+            whimbrel_lab::skip(example, "the kernel lets no program manage paths");
+            play.seen.insert(example.to_owned());
+            continue;
+        }
         play.start_as("laptop", example, &format!("{example} --socket {socket}"), says);
     }
     play.word("example.org:443", "203.0.113.5:443");

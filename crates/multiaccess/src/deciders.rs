@@ -4,13 +4,18 @@
 
 use crate::decide::Decider;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use whimbrel_access::{PolicyError, PolicySpec};
 
 /// The most clients of one user on the host's manager: a quarter of all (`MAX_CLIENTS`).
 const MOST_CLIENTS: usize = 64;
 /// Users of whom something is known while they have no client. Others are forgotten with their last one.
 const MOST_RESTING: usize = 64;
+
+/// Names that are looked up at a time: of one client, or, where users are apart, of one user.
+pub(crate) const LOOK_UPS: usize = 16;
 
 /// All deciders.
 pub(crate) struct Deciders {
@@ -25,6 +30,7 @@ pub(crate) struct Deciders {
 struct User {
     decider: Decider,
     clients: usize,
+    look_ups: Arc<Semaphore>,
 }
 
 impl Deciders {
@@ -41,7 +47,8 @@ impl Deciders {
         if !self.users.contains_key(&user) {
             let policy = self.spec.build().map_err(|error| error.to_string())?;
             self.make_room();
-            self.users.insert(user, User { decider: Decider::of_user(policy), clients: 0 });
+            let look_ups = Arc::new(Semaphore::new(LOOK_UPS));
+            self.users.insert(user, User { decider: Decider::of_user(policy), clients: 0, look_ups });
         }
         if let Some(known) = self.users.get_mut(&user) {
             if known.clients >= MOST_CLIENTS {
@@ -77,6 +84,12 @@ impl Deciders {
     /// The user of this client, if it is decided for apart.
     pub(crate) fn user_of(&self, client: u64) -> Option<u32> {
         self.clients.get(&client).copied()
+    }
+
+    /// What this client looks names up by: together with others of its user, if that is decided for apart.
+    pub(crate) fn look_ups(&self, client: u64) -> Arc<Semaphore> {
+        let user = self.clients.get(&client).and_then(|user| self.users.get(user));
+        user.map_or_else(|| Arc::new(Semaphore::new(LOOK_UPS)), |user| Arc::clone(&user.look_ups))
     }
 
     /// The one that decides for this client.
@@ -135,6 +148,8 @@ mod tests {
             [1, 2, 3, 4].map(|client| deciders.user_of(client)),
             [Some(1000), Some(1000), Some(1001), None]
         );
+        let is_shared = |one, other| Arc::ptr_eq(&deciders.look_ups(one), &deciders.look_ups(other));
+        assert!(is_shared(1, 2) && !is_shared(1, 3) && !is_shared(4, 4));
         assert!(deciders.forget(now));
         deciders.leave(1);
         assert_eq!((scheduled(deciders.of(2)), deciders.user_of(1)), (0, None));

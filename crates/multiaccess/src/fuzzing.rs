@@ -1,6 +1,7 @@
 //! What fuzz targets need: lines of a client, heard by the parts of a manager that no socket is needed for.
 
 use crate::decide::Candidate;
+use crate::helper::words;
 use crate::paths::Numbers;
 use crate::request::{self, Said};
 use crate::shared::Shared;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use whimbrel_access::{BytesPerSecond, Cost, PathEstimate, Seconds};
 
 /// Hears these lines as those of one client, which also is the program that decides. Panics if a decision is
-/// none that the lines allow.
+/// none that the lines allow. The helper hears them too.
 pub fn client(lines: &[u8]) {
     let settings = Settings { metered: vec!["usb0".to_owned()], external: Some(1), ..Settings::default() };
     let shared = Shared::new(settings).expect("the default policy");
@@ -19,6 +20,7 @@ pub fn client(lines: &[u8]) {
     shared.publish(Paths::of(paths(), &shared.settings, &mut numbers));
     let mut questions = None;
     for line in lines.split(|byte| *byte == b'\n') {
+        heard_by_the_helper(line);
         let Ok(Some((_, said))) = request::decode(line) else { continue };
         match said {
             Said::Ask(ask) => {
@@ -52,6 +54,14 @@ pub fn client(lines: &[u8]) {
     }
     shared.gone(1);
     assert!(shared.paths().estimates().iter().all(|estimate| estimate.objects == 0));
+}
+
+/// Panics if an order that is understood is another one when it is said again.
+fn heard_by_the_helper(line: &[u8]) {
+    if let Ok(order) = words::decode(line) {
+        let again = serde_json::to_vec(&order).expect("an order can be said");
+        assert_eq!(words::decode(&again), Ok(order));
+    }
 }
 
 fn paths() -> Vec<AccessPath> {

@@ -15,7 +15,7 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 use path_manager::Taken;
 use session::{Session, refuse};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -42,10 +42,13 @@ pub enum HelperError {
     /// The program may not do that.
     #[error("the kernel's path manager cannot be taken over, which needs CAP_NET_ADMIN: {0}")]
     Forbidden(io::Error),
+    /// What helpers have in common cannot be kept beside the socket.
+    #[error("no file can be kept in the directory of the helper's socket: {0}")]
+    Socket(io::Error),
 }
 
-/// A running helper. When it is dropped, new connections are the kernel's own path manager's again; those that
-/// there are go on with the subflows that they have.
+/// A running helper. When the last one is dropped, new connections are the kernel's own path manager's again;
+/// those that there are go on with the subflows that they have.
 pub struct Helper {
     tasks: JoinSet<()>,
     _taken: Taken,
@@ -53,7 +56,7 @@ pub struct Helper {
 
 impl Helper {
     /// Takes the path manager over, and takes orders of this user and of root on this socket from then on. Must
-    /// run inside a tokio runtime.
+    /// run inside a tokio runtime. Helpers beside each other have their sockets in one directory.
     ///
     /// # Errors
     /// [`HelperError`].
@@ -62,7 +65,7 @@ impl Helper {
         let family = Family::named(&mut kernel, FAMILY).await.map_err(HelperError::Kernel)?;
         // Events are for those alone who may do it all.
         session::Events::open(&family).map_err(HelperError::Forbidden)?;
-        let taken = Taken::take()?;
+        let taken = Taken::take(&directory(&listener).map_err(HelperError::Socket)?)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(FutureExt::boxed(accept(listener, user, family)));
         Ok(Self { tasks, _taken: taken })
@@ -72,6 +75,12 @@ impl Helper {
     pub async fn failed(&mut self) {
         self.tasks.join_next().await;
     }
+}
+
+fn directory(listener: &UnixListener) -> io::Result<PathBuf> {
+    let address = listener.local_addr()?;
+    let directory = address.as_pathname().and_then(Path::parent);
+    directory.map(Path::to_owned).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 async fn accept(listener: UnixListener, user: u32, family: Family) {

@@ -88,7 +88,8 @@ impl Manager {
 }
 
 async fn accept(listener: UnixListener, shared: Arc<Shared>, serves_all: bool) {
-    let mut clients = JoinSet::new();
+    // Those that are turned away take no room from those that are let in.
+    let (mut clients, mut refused) = (JoinSet::new(), JoinSet::new());
     let mut number = 0;
     loop {
         let stream = match listener.accept().await {
@@ -100,33 +101,31 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, serves_all: bool) {
             }
         };
         while clients.try_join_next().is_some() {}
+        while refused.try_join_next().is_some() {}
         number += 1;
-        // Those that are turned away count too, for the second that they may take.
         let admitted = admit(&stream, clients.len(), serves_all).and_then(|user| match user {
             Some(user) => shared.enter(number, user).map_err(Some),
             None => Ok(()),
         });
         match admitted {
             Ok(()) => {
-                clients.spawn(FutureExt::boxed(Session::new(stream, number, Arc::clone(&shared)).run()))
+                clients.spawn(FutureExt::boxed(Session::new(stream, number, Arc::clone(&shared)).run()));
             }
-            Err(Some(why)) => clients.spawn(FutureExt::boxed(turn_away(stream, why))),
-            Err(None) => continue,
-        };
+            Err(Some(why)) if refused.len() < MAX_CLIENTS => {
+                refused.spawn(FutureExt::boxed(turn_away(stream, why)));
+            }
+            Err(_) => {}
+        }
     }
 }
 
-/// Whether a client is let in, and as whose if it is another user's. Else what it is told, unless there are too
-/// many even for that.
+/// Whether a client is let in, and as whose if it is another user's. Else what it is told.
 fn admit(stream: &UnixStream, clients: usize, serves_all: bool) -> Result<Option<u32>, Option<String>> {
     let own = rustix::process::geteuid().as_raw();
     let peer = stream.peer_cred().map_err(|error| {
         tracing::warn!(%error, "cannot tell who a client is");
         None
     })?;
-    if clients >= 2 * MAX_CLIENTS {
-        return Err(None);
-    }
     let is_other = peer.uid() != own && peer.uid() != ROOT;
     if is_other && !serves_all {
         tracing::warn!(uid = peer.uid(), "a client of another user is turned away");

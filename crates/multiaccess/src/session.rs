@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use crate::request::{self, Said};
 use crate::shared::{Decisions, Shared};
 use crate::target::Target;
-use answers::{LOOK_UPS, answer, later, write_line};
+use answers::{answer, later, write_line};
 use serde::Serialize;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -88,6 +88,7 @@ enum Event {
 
 impl Session {
     pub(crate) fn new(stream: UnixStream, number: u64, shared: Arc<Shared>) -> Self {
+        let look_ups = shared.look_ups(number);
         Self {
             stream,
             number,
@@ -99,7 +100,7 @@ impl Session {
             is_held: false,
             from_client: Direction::Open,
             waiting: JoinSet::new(),
-            look_ups: Arc::new(Semaphore::new(LOOK_UPS)),
+            look_ups,
             steers: Arc::default(),
             news: None,
             decisions: None,

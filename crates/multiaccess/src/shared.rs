@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, Semaphore, broadcast, watch};
 
 /// Decisions that one who watches may be behind.
 const BEHIND: usize = 1024;
@@ -209,6 +209,11 @@ impl Shared {
     /// Whether a client is decided for apart: then it has no say in what is decided for others.
     pub(crate) fn is_apart(&self, client: u64) -> bool {
         self.deciders().user_of(client).is_some()
+    }
+
+    /// What a client looks names up by: as many at a time as there is room for.
+    pub(crate) fn look_ups(&self, client: u64) -> Arc<Semaphore> {
+        self.deciders().look_ups(client)
     }
 
     /// Forgets a client.

@@ -1,7 +1,7 @@
 //! Steers the kernel's connections of Multipath TCP: which subflows each has, by the policy's word.
 //!
 //! Clients name connections of theirs, with intents. The manager reads without privileges whose a connection
-//! is and which subflows it has; a [helper](crate::helper) that has them does what is to be done.
+//! is; a [helper](crate::helper) that has them says which subflows it has, and does what is to be done.
 
 mod helper_link;
 mod steered;

@@ -4,7 +4,7 @@ use super::words::{self, Happened, MAX_LINE, Order, Told};
 use crate::client::lines::Lines;
 use crate::genl::{Family, Generic};
 use crate::kernel::Kernel;
-use crate::mptcp::{self, Action, EVENTS, Ends, Lookup, What};
+use crate::mptcp::{self, Action, Connection, EVENTS, Ends, Lookup, Subflow, What};
 use crate::parting::{TOLD_WITHIN, part};
 use netlink_packet_core::NetlinkMessage;
 use netlink_packet_core::NetlinkPayload::InnerMessage;
@@ -147,21 +147,22 @@ impl Session {
     }
 
     async fn obey(&mut self, order: Order) -> io::Result<()> {
-        let done = self.done(&order).await;
-        if let Err(why) = &done {
-            tracing::info!(uid = self.user, %why, "an order is refused");
-        }
-        self.tell(&Told { id: Some(order.id), ok: done.is_ok(), error: done.err(), ..Told::default() }).await
+        let (subflows, error) = match self.done(&order).await {
+            Ok(subflows) => (subflows, None),
+            Err(why) => {
+                tracing::info!(uid = self.user, %why, "an order is refused");
+                (None, Some(why))
+            }
+        };
+        let ok = error.is_none();
+        self.tell(&Told { id: Some(order.id), ok, error, subflows, ..Told::default() }).await
     }
 
-    /// Does what is ordered, if the connection is one of who orders.
-    async fn done(&mut self, order: &Order) -> Result<(), String> {
+    /// Does what is ordered, if the connection is one of who orders. Returns its subflows if nothing is.
+    async fn done(&mut self, order: &Order) -> Result<Option<Vec<Subflow>>, String> {
         let Ends { local, remote } = order.connection;
         let found = self.lookup.connection(order.connection).await;
-        let found = found.map_err(|error| {
-            self.reopen();
-            format!("the kernel does not tell of connections: {error}")
-        })?;
+        let found = found.map_err(|error| self.untold(&error))?;
         // Of another user's connection nothing is said, not even that there is one.
         let own = found.filter(|found| self.user == ROOT || found.user == self.user);
         let own =
@@ -171,9 +172,19 @@ impl Session {
         }
         self.known.insert(own.token, order.connection);
         match order.action {
-            Some(action) => self.act(own.token, action).await,
-            None => Ok(()),
+            Some(action) => self.act(own.token, action).await.map(|()| None),
+            None => self.subflows(&own).await.map(Some),
         }
+    }
+
+    async fn subflows(&mut self, connection: &Connection) -> Result<Vec<Subflow>, String> {
+        let found = self.lookup.subflows(connection).await;
+        found.map_err(|error| self.untold(&error))
+    }
+
+    fn untold(&mut self, error: &io::Error) -> String {
+        self.reopen();
+        format!("the kernel does not tell of connections: {error}")
     }
 
     async fn act(&mut self, token: u32, action: Action) -> Result<(), String> {
@@ -206,6 +217,8 @@ impl Session {
     /// Passes on what happened to connections of this client.
     async fn hear(&mut self, heard: Option<Vec<u8>>) -> io::Result<()> {
         let Some(bytes) = heard else {
+            // Ends of connections too; the client orders about those that there are.
+            self.known.clear();
             return self.tell(&Told { lost: true, ..Told::default() }).await;
         };
         let Ok(message) = NetlinkMessage::<Generic>::deserialize(&bytes) else { return Ok(()) };

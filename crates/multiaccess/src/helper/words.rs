@@ -1,13 +1,15 @@
 //! What is said on the helper's socket: one JSON object a line, in both directions (`docs/manager.md`).
 
-use crate::mptcp::{Action, Ends, What};
+use crate::mptcp::{Action, Ends, Subflow, What};
 use serde::{Deserialize, Serialize};
 
-/// The longest line in either direction, its end included.
+/// The longest line of a client, its end included.
 pub(crate) const MAX_LINE: usize = 4096;
+/// And of the helper, which may list subflows.
+pub(crate) const MAX_TOLD: usize = 16 << 10;
 
-/// A line of a client: what is to be done with a connection of its. Without an action it is only told of what
-/// happens to the connection, as after each order.
+/// A line of a client: what is to be done with a connection of its. Without an action it is told which subflows
+/// the connection has, and of what happens to it, as after each order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
@@ -32,10 +34,14 @@ pub(crate) struct Told {
     /// Why it is not. After an error of the form of a line the helper hangs up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+    /// The subflows of the connection, if there was no action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subflows: Option<Vec<Subflow>>,
     /// Something happened to a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) event: Option<Happened>,
-    /// Events were lost: anything may have happened to all connections.
+    /// Events were lost: anything may have happened to all connections. Of those that are ordered about again
+    /// is told what happens.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lost: bool,
 }
@@ -99,6 +105,19 @@ mod tests {
         for wrong in [&b""[..], b"{}", b"[]", b"\xff", b"{\"id\":1}"] {
             assert!(decode(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_longest_list_of_subflows_fits_in_a_line_and_comes_back_without_tokens() {
+        let end = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap();
+        let ends = Ends { local: end, remote: end };
+        let subflow = Subflow { ends, token: 7, is_established: false, is_backup: false };
+        let told =
+            Told { id: Some(u64::MAX), ok: true, subflows: Some(vec![subflow; 64]), ..Told::default() };
+        let line = serde_json::to_vec(&told).unwrap();
+        assert!(line.len() < MAX_TOLD, "{}", line.len());
+        let read: Told = serde_json::from_slice(&line).unwrap();
+        assert_eq!(read.subflows, Some(vec![Subflow { token: 0, ..subflow }; 64]));
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! The messages of sock_diag(7) that ask for connections of Multipath TCP and for their subflows, and what is
-//! read of those that tell of them. No privileges are needed.
+//! read of those that tell of them. Which connection a subflow belongs to is told to those alone who have
+//! CAP_NET_ADMIN, before Linux 6.15.
 
 use crate::diag::{AF_INET, AF_INET6, BY_FAMILY, ESTABLISHED, INFO, IPPROTO_TCP, MESSAGE, REQUEST};
 use crate::netlink::{attribute, number_u32, put};
@@ -52,11 +53,15 @@ pub(crate) struct Connection {
 }
 
 /// A TCP connection that carries data of one of Multipath TCP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Subflow {
     pub(crate) ends: Ends,
+    /// Of the connection; a matter between the kernel and the one that asked it.
+    #[serde(skip)]
     pub(crate) token: u32,
+    #[serde(rename = "established")]
     pub(crate) is_established: bool,
+    #[serde(rename = "backup")]
     pub(crate) is_backup: bool,
 }
 

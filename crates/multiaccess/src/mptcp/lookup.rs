@@ -6,7 +6,7 @@ use crate::kernel::Kernel;
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use std::io;
 
-/// The most subflows of a connection that are looked at; the kernel allows eight.
+/// The most subflows of a connection that are looked at; the kernel's own path manager opens eight.
 const MOST: usize = 64;
 
 /// A socket for such questions. After an error it has to be opened anew.
@@ -38,7 +38,8 @@ impl Lookup {
         Ok(found)
     }
 
-    /// The subflows of a connection to the port that it was made to.
+    /// The subflows of a connection to the port that it was made to. Before Linux 6.15 they are told to those
+    /// alone who have CAP_NET_ADMIN; others see none.
     pub(crate) async fn subflows(&mut self, connection: &Connection) -> io::Result<Vec<Subflow>> {
         let mut found = Vec::new();
         for family in families(connection.ends) {

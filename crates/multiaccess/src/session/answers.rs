@@ -1,6 +1,7 @@
 //! What is written to a client, and decisions that take time.
 
 use crate::decide::Candidate;
+use crate::deciders::LOOK_UPS;
 use crate::external::Said;
 use crate::protocol::{Answer, Ask, Verdict};
 use crate::refusal::Refusal;
@@ -10,9 +11,8 @@ use serde::Serialize;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Look-ups of one client that are under way; further ones wait.
-pub(super) const LOOK_UPS: usize = 16;
-/// How long they wait. With a look-up behind it this is less than what a client waits for a decision.
+/// How long further look-ups wait. With a look-up behind it this is less than what a client waits for a
+/// decision.
 const QUEUED: Duration = Duration::from_secs(2);
 
 /// Adds an answer as a line.

@@ -1,8 +1,8 @@
 //! The manager's connection to the privileged helper.
 
 use crate::client::lines::{Lines, open};
-use crate::helper::words::{Happened, MAX_LINE, Order, Told};
-use crate::mptcp::{Action, Ends};
+use crate::helper::words::{Happened, MAX_TOLD, Order, Told};
+use crate::mptcp::{Action, Ends, Subflow};
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -53,11 +53,22 @@ impl HelperLink {
             format!("no helper of yours or of root answers on {shown}; start `whimbrel access steer`")
         })?;
         let (reader, writer) = opened.into_split();
-        Ok(Self { lines: Lines::up_to(MAX_LINE, reader), writer, next: 1, heard: VecDeque::new() })
+        Ok(Self { lines: Lines::up_to(MAX_TOLD, reader), writer, next: 1, heard: VecDeque::new() })
+    }
+
+    /// The subflows of a connection, of which the helper tells from then on.
+    pub(super) async fn subflows(&mut self, connection: Ends) -> Result<Vec<Subflow>, OrderError> {
+        let told = self.exchange(connection, None).await?;
+        let unlisted = || io::Error::new(io::ErrorKind::InvalidData, "it lists no subflows");
+        told.subflows.ok_or_else(|| OrderError::Lost(unlisted()))
     }
 
     /// Has something done with a connection.
-    pub(super) async fn order(&mut self, connection: Ends, action: Option<Action>) -> Result<(), OrderError> {
+    pub(super) async fn order(&mut self, connection: Ends, action: Action) -> Result<(), OrderError> {
+        self.exchange(connection, Some(action)).await.map(drop)
+    }
+
+    async fn exchange(&mut self, connection: Ends, action: Option<Action>) -> Result<Told, OrderError> {
         let id = self.next;
         self.next += 1;
         let mut line = serde_json::to_vec(&Order { id, connection, action }).map_err(io::Error::from)?;
@@ -74,11 +85,11 @@ impl HelperLink {
         };
         let told = tokio::time::timeout(LIMIT, exchanged).await;
         let told = told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        match told.error {
+        match told.error.clone() {
             Some(why) if told.id == Some(id) => Err(OrderError::Refused(why)),
             // It hangs up behind it: it turned this manager away.
             Some(why) => Err(OrderError::Lost(io::Error::new(io::ErrorKind::PermissionDenied, why))),
-            None => Ok(()),
+            None => Ok(told),
         }
     }
 

@@ -9,6 +9,8 @@ use whimbrel_access::{Intents, MAX_PATHS, PathId};
 const LOOK: Duration = Duration::from_secs(1);
 /// How often in a row.
 const LOOKS: u32 = 5;
+/// The least time between two looks: a peer may open and close subflows as often as it likes.
+const PAUSE: Duration = Duration::from_millis(200);
 /// After an attempt to open a subflow over a path, the next one waits so long, then twice as long, and so on
 /// for so many times.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -21,6 +23,8 @@ pub(super) struct Steered {
     presence: Weak<()>,
     pub(super) intents: Intents,
     due: Option<Instant>,
+    /// It is not looked at before this time.
+    not_before: Option<Instant>,
     looks: u32,
     attempts: [Attempts; MAX_PATHS],
 }
@@ -43,7 +47,7 @@ impl Attempts {
 impl Steered {
     pub(super) fn new(user: u32, client: u64, presence: Weak<()>, intents: Intents) -> Self {
         let attempts = [Attempts::default(); MAX_PATHS];
-        Self { user, client, presence, intents, due: None, looks: 0, attempts }
+        Self { user, client, presence, intents, due: None, not_before: None, looks: 0, attempts }
     }
 
     /// Whether the client that spoke of it is still there.
@@ -53,7 +57,7 @@ impl Steered {
 
     /// Something happened: it is to be looked at.
     pub(super) fn want(&mut self, now: Instant) {
-        self.due = Some(now);
+        self.at(self.not_before.map_or(now, |at| at.max(now)));
         self.looks = 0;
     }
 
@@ -62,6 +66,7 @@ impl Steered {
         let is_due = self.due.is_some_and(|due| due <= now);
         if is_due {
             self.due = None;
+            self.not_before = Some(now + PAUSE);
         }
         is_due
     }
@@ -150,6 +155,9 @@ mod tests {
         assert!(!steered.take_due(start));
         steered.want(start);
         assert!(steered.take_due(start) && !steered.take_due(start));
+        // However often something happens.
+        steered.want(start);
+        assert!(!steered.take_due(start) && steered.take_due(start + PAUSE));
         for _ in 0..LOOKS {
             steered.look_again(start);
             assert!(!steered.take_due(start) && steered.take_due(start + LOOK));

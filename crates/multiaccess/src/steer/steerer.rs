@@ -3,7 +3,7 @@
 use super::helper_link::{HelperLink, News, OrderError};
 use super::steered::Steered as Known;
 use crate::decide::Candidate;
-use crate::mptcp::{Action, Connection, Ends, Lookup, Subflow, What};
+use crate::mptcp::{Action, Ends, Lookup, Subflow, What};
 use crate::protocol::{Ask, Steered};
 use crate::shared::Shared;
 use crate::steering::Job;
@@ -14,9 +14,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use whimbrel_access::{Granularity, PathId};
 
-/// The most connections, and the most of one client.
+/// The most connections, of one client, and of one user of several.
 const MOST: usize = 4096;
 const MOST_OF_CLIENT: usize = 512;
+const MOST_OF_USER: usize = 1024;
+/// So many are looked at in a row; clients' words come between.
+const LOT: usize = 32;
 /// A helper that is not there is looked for again after this time, if there is something to do.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -70,6 +73,8 @@ impl Steerer {
             Ok(News::Of(happened)) if happened.what == What::Closed => {
                 self.connections.remove(&happened.connection);
             }
+            // Subflows lead to the address that a connection was made to, whatever others the peer has.
+            Ok(News::Of(happened)) if matches!(happened.what, What::Announced | What::Removed) => {}
             Ok(News::Of(happened)) => {
                 if let Some(known) = self.connections.get_mut(&happened.connection) {
                     if happened.what == What::Established {
@@ -98,22 +103,29 @@ impl Steerer {
     /// Takes a client's word about a connection, and answers it.
     pub(super) async fn take(&mut self, job: Job) {
         let Job { user, client, presence, steer, answer } = job;
+        if presence.strong_count() == 0 {
+            return;
+        }
         let ends = Ends { local: canonical(steer.local), remote: canonical(steer.remote) };
-        let done = match self.has_room(ends, client) {
+        let done = match self.has_room(ends, client, user) {
             true => {
                 let before = self.connections.insert(ends, Known::new(user, client, presence, steer.intents));
                 let settled = self.settle(ends).await;
-                if settled.is_err() {
+                if let Err(trouble) = &settled {
                     // What was said before by whose it is goes on to count.
-                    match before.filter(Known::is_present) {
-                        Some(before) => drop(self.connections.insert(ends, before)),
-                        None => drop(self.connections.remove(&ends)),
+                    self.connections.remove(&ends);
+                    if let Some(mut before) = before.filter(Known::is_present) {
+                        if let Trouble::Later(_) = trouble {
+                            // The next helper is to hear of it as of all others.
+                            before.want(Instant::now());
+                        }
+                        self.connections.insert(ends, before);
                     }
                 }
                 settled.map_err(|(Trouble::Gone(why) | Trouble::Later(why))| why)
             }
             false => Err(format!(
-                "{MOST_OF_CLIENT} connections of a client are steered, and {MOST} of all; no more are"
+                "{MOST_OF_CLIENT} connections of a client are steered, {MOST_OF_USER} of a user, {MOST} in all"
             )),
         };
         // The client may have left.
@@ -121,32 +133,42 @@ impl Steerer {
     }
 
     /// Whether there is room for this connection. Makes room by forgetting those whose clients are gone.
-    fn has_room(&mut self, ends: Ends, client: u64) -> bool {
+    fn has_room(&mut self, ends: Ends, client: u64, user: u32) -> bool {
         if self.connections.contains_key(&ends) {
             return true;
         }
-        let of_client = |known: &&Known| known.client == client;
-        if self.connections.len() >= MOST {
+        let most_of_user = if self.shared.is_apart(client) { MOST_OF_USER } else { MOST };
+        let has_room = |connections: &HashMap<Ends, Known>| {
+            let of_client = connections.values().filter(|known| known.client == client).count();
+            let of_user = connections.values().filter(|known| known.user == user).count();
+            connections.len() < MOST && of_client < MOST_OF_CLIENT && of_user < most_of_user
+        };
+        has_room(&self.connections) || {
             self.connections.retain(|_, known| known.is_present());
+            has_room(&self.connections)
         }
-        self.connections.len() < MOST && self.connections.values().filter(of_client).count() < MOST_OF_CLIENT
     }
 
-    /// Looks at all connections that are due.
+    /// Looks at some of the connections that are due; the others stay due.
     pub(super) async fn work(&mut self) {
         let now = Instant::now();
-        if self.not_before.is_some_and(|at| at > now) {
-            return;
-        }
-        let mut due = Vec::new();
-        self.connections.retain(|ends, known| {
-            let is_present = known.is_present();
-            if is_present && known.take_due(now) {
-                due.push(*ends);
-            }
-            is_present
+        self.connections.retain(|_, known| known.is_present());
+        let due = self.connections.iter().filter_map(|(ends, known)| {
+            let at = known.due().filter(|at| *at <= now)?;
+            Some((at, *ends))
         });
-        for ends in due {
+        let mut due: Vec<(Instant, Ends)> = due.collect();
+        due.sort_unstable_by_key(|(at, _)| *at);
+        due.truncate(LOT);
+        for (_, ends) in due {
+            // A helper that is not there, or hangs, is not tried for each of them.
+            if self.not_before.is_some_and(|at| at > Instant::now()) {
+                return;
+            }
+            let is_due = self.connections.get_mut(&ends).is_some_and(|known| known.take_due(now));
+            if !is_due {
+                continue;
+            }
             match self.settle(ends).await {
                 Ok(_) => {}
                 Err(Trouble::Gone(why)) => {
@@ -170,8 +192,8 @@ impl Steerer {
         };
         let (user, client, intents) = (known.user, known.client, known.intents);
         self.connect().await.map_err(Trouble::Later)?;
-        let connection = self.connection(ends, user).await?;
-        let subflows = self.subflows(&connection).await?;
+        self.check(ends, user).await?;
+        let subflows = self.subflows(ends).await?;
         let ask = Ask {
             intents,
             granularity: Granularity::Connection,
@@ -191,30 +213,42 @@ impl Steerer {
                 .filter_map(|subflow| subflows::path_of(subflow, &paths))
                 .for_each(|path| known.worked(path));
         }
-        self.order(ends, None).await?;
         for action in actions {
             self.act(ends, action, &wanted).await?;
         }
         Ok(wanted.into_iter().map(told).collect())
     }
 
-    /// The connection with these ends, if it is this user's.
-    async fn connection(&mut self, ends: Ends, user: u32) -> Result<Connection, Trouble> {
+    /// Whether the connection with these ends is this user's. The helper may have more rights than the user.
+    async fn check(&mut self, ends: Ends, user: u32) -> Result<(), Trouble> {
         let mut lookup = self.lookup()?;
         let found = lookup.connection(ends).await.map_err(untold)?;
         self.lookup = Some(lookup);
         // Of another user's connection nothing is said, not even that there is one.
-        found.filter(|found| user == ROOT || found.user == user).ok_or_else(|| {
+        found.filter(|found| user == ROOT || found.user == user).map(drop).ok_or_else(|| {
             let Ends { local, remote } = ends;
             Trouble::Gone(format!("you have no connection of Multipath TCP from {local} to {remote}"))
         })
     }
 
-    async fn subflows(&mut self, connection: &Connection) -> Result<Vec<Subflow>, Trouble> {
-        let mut lookup = self.lookup()?;
-        let found = lookup.subflows(connection).await.map_err(untold)?;
-        self.lookup = Some(lookup);
-        Ok(found)
+    /// The subflows of a connection, of which the helper tells from then on: before Linux 6.15 the kernel says
+    /// to those alone who have its rights which subflow belongs to which connection.
+    async fn subflows(&mut self, ends: Ends) -> Result<Vec<Subflow>, Trouble> {
+        let helper = self.helper()?;
+        match helper.subflows(ends).await {
+            Ok(found) => Ok(found),
+            Err(OrderError::Refused(why)) => Err(Trouble::Gone(why)),
+            Err(error @ OrderError::Lost(_)) => Err(self.lost_by(&error)),
+        }
+    }
+
+    fn helper(&mut self) -> Result<&mut HelperLink, Trouble> {
+        self.helper.as_mut().ok_or_else(|| Trouble::Later("the helper is gone".to_owned()))
+    }
+
+    fn lost_by(&mut self, error: &OrderError) -> Trouble {
+        self.lost();
+        Trouble::Later(error.to_string())
     }
 
     /// The socket for questions to the kernel. It is put back when it has answered: else an answer may be half
@@ -234,7 +268,7 @@ impl Steerer {
             }
             known.tried(path, now);
         }
-        let done = self.order(ends, Some(action)).await;
+        let done = self.order(ends, action).await;
         if let Some(known) = self.connections.get_mut(&ends) {
             known.look_again(now);
         }
@@ -242,21 +276,15 @@ impl Steerer {
     }
 
     /// Tells the helper. What it refuses is noted in the log.
-    async fn order(&mut self, ends: Ends, action: Option<Action>) -> Result<(), Trouble> {
-        let Some(helper) = &mut self.helper else {
-            return Err(Trouble::Later("the helper is gone".to_owned()));
-        };
+    async fn order(&mut self, ends: Ends, action: Action) -> Result<(), Trouble> {
+        let helper = self.helper()?;
         match helper.order(ends, action).await {
             Ok(()) => Ok(()),
-            Err(OrderError::Refused(why)) if action.is_some() => {
+            Err(OrderError::Refused(why)) => {
                 tracing::info!(%why, ?action, "the helper refuses");
                 Ok(())
             }
-            Err(OrderError::Refused(why)) => Err(Trouble::Gone(why)),
-            Err(error @ OrderError::Lost(_)) => {
-                self.lost();
-                Err(Trouble::Later(error.to_string()))
-            }
+            Err(error @ OrderError::Lost(_)) => Err(self.lost_by(&error)),
         }
     }
 

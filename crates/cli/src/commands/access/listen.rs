@@ -2,7 +2,9 @@
 
 use std::fs::{DirBuilder, File, Permissions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -42,6 +44,10 @@ fn inode(file: &Path) -> std::io::Result<u64> {
     std::fs::symlink_metadata(file).map(|metadata| metadata.ino())
 }
 
+fn is_socket(file: &Path) -> bool {
+    std::fs::symlink_metadata(file).is_ok_and(|metadata| metadata.file_type().is_socket())
+}
+
 /// Listens on this socket, in the place of a program that is dead. `what` names such a program in errors.
 pub(super) async fn listen(file: &Path, reach: Reach, what: &str) -> Result<(UnixListener, Socket)> {
     let shown = file.display();
@@ -66,7 +72,8 @@ pub(super) async fn listen(file: &Path, reach: Reach, what: &str) -> Result<(Uni
     }
     match UnixStream::connect(file).await {
         Ok(_) => return Err(taken()),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+        // Files that are no sockets refuse too, and are not ours to remove.
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(file) => {
             // The socket of a program that has ended.
             let _ = std::fs::remove_file(file);
         }
@@ -94,7 +101,8 @@ fn shared_directory(directory: &Path) -> Result<()> {
     let metadata = std::fs::symlink_metadata(directory).with_context(failed)?;
     let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
     if !metadata.is_dir() || !is_ours || metadata.mode() & 0o022 != 0 {
-        bail!("{} is not a directory in which you alone can write; remove it", directory.display());
+        let shown = directory.display();
+        bail!("{shown} is not a directory in which you alone can write; have the socket in another one");
     }
     Ok(())
 }
@@ -103,6 +111,20 @@ fn shared_directory(directory: &Path) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_no_socket_is_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("for-all").join("notes");
+        shared_directory(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "mine").unwrap();
+        assert!(listen(&file, Reach::All, "manager").await.is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+        std::fs::remove_file(&file).unwrap();
+        let bound = UnixListener::bind(&file).unwrap();
+        drop(bound);
+        assert!(listen(&file, Reach::All, "manager").await.is_ok(), "the socket of a program that has ended");
+    }
 
     #[test]
     fn a_socket_for_all_stands_where_nobody_else_can_put_another() {
