@@ -53,10 +53,10 @@ fn missing(named: &[String]) -> Vec<&String> {
 
 #[test]
 fn the_tests_that_the_security_page_names_exist() {
-    for (page, least) in [("docs/security.md", [200, 20]), ("docs/devices.md", [20, 20])] {
+    for (page, least) in [("docs/security.md", &[200, 20][..]), ("docs/devices.md", &[10; 3])] {
         let tables = tables(page, "| attack | test |");
         assert_eq!(tables.len(), least.len(), "another number of tables of attacks in {page}");
-        for (rows, least) in tables.iter().zip(least) {
+        for (rows, least) in tables.iter().zip(least.iter().copied()) {
             // Beside tests, a fuzz target may be named.
             let tests =
                 |row: &Vec<String>| quoted(row.last().unwrap().split("; fuzz target").next().unwrap());
