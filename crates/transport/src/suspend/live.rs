@@ -223,6 +223,7 @@ async fn read_text(stream: &mut Stream) -> Result<String, HandOverError> {
 
 async fn read_addresses(stream: &mut Stream) -> Result<Vec<SocketAddr>, HandOverError> {
     let text = read_text(stream).await?;
-    let addresses = text.split_whitespace().map(|at| at.parse().map_err(|_| HandOverError::Other));
+    let addresses = text.split_whitespace().take(whimbrel_proto::MAX_NOTICE_ADDRESSES);
+    let addresses = addresses.map(|at| at.parse().map_err(|_| HandOverError::Other));
     addresses.collect()
 }
