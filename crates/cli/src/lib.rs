@@ -74,6 +74,7 @@ mod own_group;
 mod pages;
 mod places;
 mod plain;
+mod presence;
 mod progress;
 mod proxy;
 mod readers;
