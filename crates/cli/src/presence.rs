@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use whimbrel_base::{EndpointId, UnixTime};
 
 use crate::{identity, places};
@@ -46,6 +47,11 @@ impl Up {
     /// In one word.
     pub(crate) fn state(&self) -> &'static str {
         if self.away { "away" } else { "present" }
+    }
+
+    /// For programs.
+    pub(crate) fn as_json(&self) -> Value {
+        json!({ "state": self.state(), "since": self.since, "heard": self.heard })
     }
 
     fn holds(&self, now: UnixTime) -> bool {

@@ -52,11 +52,13 @@ const FOUND: usize = 16;
 /// With this, `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
 /// nothing that a peer sends becomes a part of their command line: {url}, {host} and {port} are this host's. An
 /// entry that does not say `ask = false` asks at this terminal; without one it is left, and the desktop told.
+/// Your devices and friends are kept in step.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel agent --through gate.home.ada@example.org
   whimbrel agent --as phone.ada@example.org
+  whimbrel agent --peer TICKET
   whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json
 
 The list of programs, of which the first that matches is taken:
@@ -71,10 +73,10 @@ pub(crate) struct Agent {
     /// Be found by this name by your devices that may act for you, to take what runs here
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
-    /// A device of yours to keep in step with where no name service finds it; repeatable
+    /// An agent of another device of yours, to keep in step; repeatable
     #[arg(long, value_name = "NAME|TICKET")]
     peer: Vec<Peer>,
-    /// Show it as away
+    /// Show this device as away
     #[arg(long)]
     away: bool,
     /// Tell nobody whether this device is up
