@@ -58,7 +58,7 @@ const FOUND: usize = 16;
 Examples:
   whimbrel agent --through gate.home.ada@example.org
   whimbrel agent --as phone.ada@example.org
-  whimbrel agent --peer TICKET
+  whimbrel agent --peer TICKET     (whimbrel agent, without more, prints one on another device)
   whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json
 
 The list of programs, of which the first that matches is taken:

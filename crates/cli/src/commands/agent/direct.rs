@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use whimbrel_base::{EndpointId, Name, SecretKey};
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
-use super::group::friends;
+use super::group;
 use super::news::News;
 use crate::commands::sessions::{Names, all_here, find_here};
 use crate::moving::{Question, Word};
@@ -57,19 +57,20 @@ impl Takers {
         known.into_iter().chain(self.others.iter().copied()).collect()
     }
 
-    /// All of them, and as many as there is room for of the friends who are told that this device is up: they
-    /// find it by its key.
+    /// All of them, and as many as there is room for of those that keep in step with this device, and of friends
+    /// who are told that it is up: they find it by its key.
     async fn readers(&self) -> Vec<EndpointId> {
         let (key, visible) = (self.key.clone(), self.visible);
         let look = move || {
             let own = key.id();
-            OwnGroup::of(key)?.look(|log| friends(log.group(), own, visible))
+            OwnGroup::of(key)?.look(|log| group::called(log.group(), own, visible))
         };
         let looked = tokio::task::spawn_blocking(look).await;
-        let friends = looked.context("the process is ending").and_then(|read| read).unwrap_or_default();
+        let others = looked.context("the process is ending").and_then(|read| read).unwrap_or_default();
         let mut readers = self.now().await;
+        let known = readers.clone();
         let room = MOST_READERS.saturating_sub(readers.len());
-        readers.extend(friends.into_iter().take(room));
+        readers.extend(others.into_iter().filter(|id| !known.contains(id)).take(room));
         readers
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn may_be_heard(group: &Group, peer: EndpointId) -> bool {
 
 /// Whom a device calls: the user's others, and of friends those that are told anything. So nobody learns by a call
 /// that this device is up who may not know.
-pub(super) fn called(group: &Group, own: EndpointId, visible: bool) -> Vec<EndpointId> {
+pub(in crate::commands::agent) fn called(group: &Group, own: EndpointId, visible: bool) -> Vec<EndpointId> {
     let members = group.devices().map(|(id, _)| id).filter(|id| *id != group.user());
     let mut called: Vec<EndpointId> = std::iter::once(group.user()).chain(members).collect();
     called.retain(|id| *id != own && group.is_member(*id));

@@ -30,6 +30,8 @@ pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -
         ended = answer(shared, connection) => ended,
         reason = connection.closed() => {
             tracing::debug!(peer = %connection.peer_id(), %reason, "a device has gone");
+            // An agent that is stopped ends its connections; one that loses its network does not.
+            shared.hear(connection.peer_id(), None);
             return answered.load(Ordering::Relaxed);
         }
     };
