@@ -13,7 +13,7 @@ mod pulse;
 mod talk;
 mod watching;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +39,8 @@ use crate::{failure, output};
 
 /// Connections of other agents.
 const MOST_GUESTS: usize = 128;
+/// Of them of one device, which may run more than one agent.
+const MOST_OF_ONE: usize = 4;
 /// Devices that are brought up to date at once.
 const MOST_MEETINGS: usize = 8;
 /// For a device to answer a call.
@@ -242,28 +244,35 @@ async fn call(shared: Arc<Shared>, peer: Peer) {
     }
 }
 
-/// Agents that called, with one connection each.
+/// Agents that called, the newest connection of each last.
 #[derive(Default)]
 struct Guests {
     tasks: JoinSet<()>,
-    by_peer: HashMap<EndpointId, AbortHandle>,
+    by_peer: HashMap<EndpointId, VecDeque<AbortHandle>>,
 }
 
 impl Guests {
-    /// One has called. Its older connection is of no use any more.
+    /// One has called. The oldest of too many connections is of no use any more.
     fn begin(&mut self, shared: &Arc<Shared>, connection: Connection) {
         let (peer, shared) = (connection.peer_id(), shared.clone());
         let talking = async move {
             talk::run(&shared, &connection, false).await;
         };
         let task = self.tasks.spawn(FutureExt::boxed(talking));
-        if let Some(older) = self.by_peer.insert(peer, task) {
-            older.abort();
+        let of_peer = self.by_peer.entry(peer).or_default();
+        of_peer.push_back(task);
+        if of_peer.len() > MOST_OF_ONE
+            && let Some(oldest) = of_peer.pop_front()
+        {
+            oldest.abort();
         }
     }
 
     fn forget_ended(&mut self) {
-        self.by_peer.retain(|_, task| !task.is_finished());
+        self.by_peer.retain(|_, tasks| {
+            tasks.retain(|task| !task.is_finished());
+            !tasks.is_empty()
+        });
     }
 }
 
