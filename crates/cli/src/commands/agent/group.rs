@@ -29,7 +29,7 @@ use whimbrel_devices::Replica;
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
 use self::policy::Told;
-pub(super) use self::policy::friends;
+pub(super) use self::policy::called;
 use self::pulse::Pulse;
 use self::watching::Known;
 use crate::network::{Network, Peer, connect};
@@ -196,10 +196,7 @@ impl Called {
     fn follow(&mut self, shared: &Arc<Shared>, peers: &[Peer]) {
         let known = shared.known();
         let by_ticket = |id: EndpointId| {
-            peers.iter().any(|peer| match peer {
-                Peer::Ticket(ticket) => ticket.id() == id,
-                _ => false,
-            })
+            peers.iter().any(|peer| matches!(peer, Peer::Ticket(ticket) if ticket.id() == id))
         };
         let found = shared
             .network

@@ -36,6 +36,10 @@ pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -
         }
     };
     let Err(error) = ended;
+    // One that just does not answer is known until what it said goes stale.
+    if shared.told(&shared.known(), connection.peer_id()).is_none() {
+        shared.hear(connection.peer_id(), None);
+    }
     tracing::debug!(peer = %connection.peer_id(), error = failure::line(&error), "a device is left");
     connection.abort(STRANGER, "there is nothing to say");
     answered.load(Ordering::Relaxed)
