@@ -266,3 +266,9 @@ impl Running {
         self.again.remove(&session)
     }
 }
+
+/// Decodes whatever comes as a heartbeat.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    group::decode_anything(bytes);
+}

@@ -31,6 +31,8 @@ use whimbrel_transport::{Allow, Connection, ListenOptions};
 use self::policy::Told;
 pub(super) use self::policy::called;
 use self::pulse::Pulse;
+#[cfg(feature = "fuzzing")]
+pub(super) use self::pulse::decode_anything;
 use self::watching::Known;
 use crate::network::{Network, Peer, connect};
 use crate::own_group::OwnGroup;

@@ -89,7 +89,12 @@ impl Seen {
             let called = names.get(&Subject::Device(id)).map(Label::as_str);
             describe(called, device, id == self.this, self.up(id).map(&words).as_deref())
         };
-        group.devices().map(|(id, device)| (id, line(id, device))).collect()
+        let mut lines: Lines = group.devices().map(|(id, device)| (id, line(id, device))).collect();
+        let user = group.user();
+        if let Some(up) = self.up(user).filter(|_| group.device(user).is_none()) {
+            lines.insert(user, format!("-  the machine with the user's key, {}", words(up)));
+        }
+        lines
     }
 
     fn show(&self) -> Result<()> {

@@ -70,7 +70,7 @@ pub(in crate::commands::agent) fn called(group: &Group, own: EndpointId, visible
 }
 
 /// The keys of friends that are told whether this device is up.
-pub(in crate::commands::agent) fn friends(group: &Group, own: EndpointId, visible: bool) -> Vec<EndpointId> {
+fn friends(group: &Group, own: EndpointId, visible: bool) -> Vec<EndpointId> {
     let mut keys = Vec::new();
     for (id, friend) in group.friends().filter(|(_, friend)| friend.rights().presence) {
         keys.extend(std::iter::once(id).chain(friend.devices().map(|(device, _)| device)));

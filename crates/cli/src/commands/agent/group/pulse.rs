@@ -65,6 +65,15 @@ impl Pulse {
     }
 }
 
+/// Decodes whatever comes as a heartbeat; what is understood can be said again.
+#[cfg(feature = "fuzzing")]
+pub(in crate::commands::agent) fn decode_anything(bytes: &[u8]) {
+    if let Some(pulse) = Pulse::decode(bytes) {
+        let said = postcard::to_stdvec(&pulse).unwrap_or_default();
+        assert_eq!(Pulse::decode(&said), Some(pulse));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
