@@ -64,10 +64,9 @@ pub(super) async fn follow(
                     is_new
                 });
             }
-            // Another command may have it.
+            // Another command may have it: it is read again soon enough.
             Err(error) => {
                 tracing::warn!(error = failure::line(&error), "this user's devices are not known");
-                continue;
             }
         }
         // Reading changes the file too: it is marked as open.
