@@ -4,6 +4,7 @@ mod apps;
 mod bounds;
 mod consent;
 mod direct;
+mod group;
 mod handed;
 mod launch;
 mod news;
@@ -27,6 +28,7 @@ use self::apps::Apps;
 use self::bounds::Bounds;
 use self::consent::Consent;
 use self::direct::Takers;
+use self::group::Wished;
 use self::handed::Follower;
 use self::launch::Launcher;
 use self::news::{News, status};
@@ -34,11 +36,11 @@ use crate::commands::handoff::device;
 use crate::commands::sessions::At;
 use crate::failure::Failure;
 use crate::manager::Ready;
-use crate::network::{Network, Wish};
+use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{leases, naming, places, renewer, rule};
+use crate::{failure, leases, naming, output, places, renewer, rule};
 
 const COMMAND: &str = "agent";
 /// Sessions that were handed over and are not looked at yet.
@@ -50,11 +52,13 @@ const FOUND: usize = 16;
 /// With this, `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
 /// nothing that a peer sends becomes a part of their command line: {url}, {host} and {port} are this host's. An
 /// entry that does not say `ask = false` asks at this terminal; without one it is left, and the desktop told.
+/// Your devices and friends are kept in step.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel agent --through gate.home.ada@example.org
   whimbrel agent --as phone.ada@example.org
+  whimbrel agent --peer TICKET     (whimbrel agent, without more, prints one on another device)
   whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json
 
 The list of programs, of which the first that matches is taken:
@@ -69,6 +73,15 @@ pub(crate) struct Agent {
     /// Be found by this name by your devices that may act for you, to take what runs here
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
+    /// An agent of another device of yours, to keep in step; repeatable
+    #[arg(long, value_name = "NAME|TICKET")]
+    peer: Vec<Peer>,
+    /// Show this device as away
+    #[arg(long)]
+    away: bool,
+    /// Tell nobody whether this device is up
+    #[arg(long, conflicts_with = "away")]
+    invisible: bool,
     /// The list of programs [default: ~/.config/whimbrel/apps.toml]
     #[arg(long, value_name = "FILE")]
     apps: Option<PathBuf>,
@@ -91,16 +104,19 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
         Some(file) => file.clone(),
         None => places::config()?.join("apps.toml"),
     };
-    if args.at.through.is_none() && args.name.is_none() {
-        return Err(Failure::usage(
-            "say whose sessions: --through GATEWAY, or those of this device, --as NAME",
-        ));
-    }
     let apps = args.at.through.is_some().then(|| Apps::read(&file)).transpose()?;
     let from = args.from.iter().map(|text| device(globals, text)).collect::<Result<Vec<_>>>()?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = Arc::new(Network::of_user(globals, Wish::default()).await?);
+    if args.is_alone() && args.peer.is_empty() && !network.resolves() {
+        network.close().await;
+        return Err(Failure::usage(
+            "there is nothing to do: give a name service (--names), a device of yours (--peer), or whose \
+             sessions to take: --through GATEWAY",
+        ));
+    }
     let mut tasks = JoinSet::new();
+    let in_step = in_step(globals, &args, &network);
     let own = by_name(globals, &args, &network, from.clone());
     let of_gateway = async {
         match apps {
@@ -117,6 +133,10 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
             let Err(error) = result;
             Err(error)
         }
+        result = in_step => {
+            let Err(error) = result;
+            Err(error)
+        }
         never = renewer::run(&network) => match never {},
         never = leases::keep(&network, args.name.as_ref()) => match never {},
         _ = shutdown.requested() => Ok(()),
@@ -128,6 +148,37 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
     }
     network.close().await;
     result
+}
+
+impl Agent {
+    /// Whether it takes no sessions: it keeps the user's devices in step, and that is all.
+    fn is_alone(&self) -> bool {
+        self.at.through.is_none() && self.name.is_none()
+    }
+}
+
+/// Keeps the user's devices in step. If that is not all that the agent does, what else it does goes on without.
+async fn in_step(globals: &Globals, args: &Agent, network: &Arc<Network>) -> Result<Infallible> {
+    let alone = args.is_alone();
+    let wished = Wished {
+        peers: args.peer.clone(),
+        visible: !args.invisible,
+        away: args.away,
+        told: alone.then_some(args.json),
+    };
+    let _reporter = match alone {
+        true => Some(Reporter::start(network, About::new(COMMAND, None), globals.quiet)?),
+        false => None,
+    };
+    let _ready = alone.then(|| Ready::tell("keeping this user's devices in step"));
+    match group::run(globals.quiet, network, wished).await {
+        Err(error) if !alone => {
+            let why = failure::line(&error);
+            output::note(globals.quiet, format!("warning: your devices are not kept in step: {why}"));
+            std::future::pending().await
+        }
+        ended => ended,
+    }
 }
 
 /// Lets the user's devices take what runs here, if that is wished.
@@ -143,7 +194,7 @@ async fn by_name(
         Some(_) => None,
         None => Some(Reporter::start(network, About::new(COMMAND, Some(name.to_string())), globals.quiet)?),
     };
-    let takers = Takers::new(network.key.clone(), &from);
+    let takers = Takers::new(network.key.clone(), &from, !args.invisible);
     direct::serve(globals.quiet, network, name, takers, News::new(args.json)).await
 }
 
@@ -214,4 +265,10 @@ impl Running {
         let session = self.tasks.remove(&task)?;
         self.again.remove(&session)
     }
+}
+
+/// Decodes whatever comes as a heartbeat.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    group::decode_anything(bytes);
 }

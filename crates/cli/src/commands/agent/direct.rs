@@ -11,10 +11,12 @@ use tokio::task::JoinSet;
 use whimbrel_base::{EndpointId, Name, SecretKey};
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
+use super::group;
 use super::news::News;
 use crate::commands::sessions::{Names, all_here, find_here};
 use crate::moving::{Question, Word};
 use crate::network::Network;
+use crate::own_group::OwnGroup;
 use crate::who::Who;
 use crate::{failure, leases, naming, own_group, readers, status};
 
@@ -25,18 +27,23 @@ const COMES: u64 = 60;
 /// Between two looks at the list of devices, for who may look the name up.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// No more may look a name up, beside the devices of its own user.
+const MOST_READERS: usize = 31;
+
 /// Who may take what runs here.
 #[derive(Clone)]
 pub(super) struct Takers {
     key: SecretKey,
     /// Beside the user's devices that may act for the user.
     others: Arc<[EndpointId]>,
+    /// Whether friends who may know are told that this device is up.
+    visible: bool,
 }
 
 impl Takers {
     /// The devices of the user with this key, and these.
-    pub(super) fn new(key: SecretKey, others: &[EndpointId]) -> Self {
-        Self { key, others: others.into() }
+    pub(super) fn new(key: SecretKey, others: &[EndpointId], visible: bool) -> Self {
+        Self { key, others: others.into(), visible }
     }
 
     /// All of them, as the list is now. One that cannot be read lets in nobody.
@@ -48,6 +55,23 @@ impl Takers {
             Vec::new()
         });
         known.into_iter().chain(self.others.iter().copied()).collect()
+    }
+
+    /// All of them, and as many as there is room for of those that keep in step with this device, and of friends
+    /// who are told that it is up: they find it by its key.
+    async fn readers(&self) -> Vec<EndpointId> {
+        let (key, visible) = (self.key.clone(), self.visible);
+        let look = move || {
+            let own = key.id();
+            OwnGroup::of(key)?.look(|log| group::called(log.group(), own, visible))
+        };
+        let looked = tokio::task::spawn_blocking(look).await;
+        let others = looked.context("the process is ending").and_then(|read| read).unwrap_or_default();
+        let mut readers = self.now().await;
+        let known = readers.clone();
+        let room = MOST_READERS.saturating_sub(readers.len());
+        readers.extend(others.into_iter().filter(|id| !known.contains(id)).take(room));
+        readers
     }
 }
 
@@ -64,7 +88,7 @@ pub(super) async fn serve(
 ) -> Result<Infallible> {
     network.needs_to_resolve()?;
     let permission = naming::permission(network, name, quiet).await?;
-    let mut shown = takers.now().await;
+    let mut shown = takers.readers().await;
     show(network, name, &shown)?;
     let asked = takers.clone();
     let allow = Allow::check(move |peer| {
@@ -86,7 +110,7 @@ pub(super) async fn serve(
             }
             Some(_) = answering.join_next() => {}
             _ = looking.tick() => {
-                let now = takers.now().await;
+                let now = takers.readers().await;
                 if now != shown && show(network, name, &now).is_ok() {
                     shown = now;
                 }
