@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use futures_util::FutureExt;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -42,7 +42,8 @@ pub(super) async fn go_on(connection: Connection, all: Vec<Halves>, in_json: boo
         } else {
             output::line(format!("{peer} waits for a program on {at}"))?;
         }
-        carrying.spawn(FutureExt::boxed(carry(waiting, stream, halves, halter.tie())));
+        let carried = carry((connection.clone(), waiting), stream, halves, halter.tie());
+        carrying.spawn(FutureExt::boxed(carried));
     }
     let mut result = Ok(());
     while let Some(carried) = carrying.join_next().await {
@@ -53,8 +54,20 @@ pub(super) async fn go_on(connection: Connection, all: Vec<Halves>, in_json: boo
     result
 }
 
-async fn carry(waiting: Waiting, stream: Stream, halves: Halves, tie: Tie<Halted>) -> Result<()> {
-    let (socket, _) = waiting.program().await?;
+async fn carry(
+    (connection, waiting): (Connection, Waiting),
+    stream: Stream,
+    halves: Halves,
+    tie: Tie<Halted>,
+) -> Result<()> {
+    // Where the peer has gone nothing comes any more, however long a program is waited for.
+    let (socket, _) = tokio::select! {
+        asking = waiting.program() => asking?,
+        closed = connection.closed() => {
+            let peer = plain(&halves.peer, LONGEST);
+            bail!("{peer} has gone, before a program connected: {closed}");
+        }
+    };
     let [out, back] = [halves.out, halves.back].map(|way| Direction::going_on(way.waiting, way.ended));
     let tunnel = Tunnel::going_on(LocalSocket::Tcp(socket), stream, out, back);
     tunnel.run(&tie).await.context("a stream broke")
