@@ -36,6 +36,7 @@ use crate::failure::Failure;
 use crate::manager::Ready;
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
+use crate::relaying::apart::RelayFlag;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::{leases, naming, places, renewer, rule};
@@ -69,6 +70,8 @@ pub(crate) struct Agent {
     /// Be found by this name by your devices that may act for you, to take what runs here
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
+    #[command(flatten)]
+    relay: RelayFlag,
     /// The list of programs [default: ~/.config/whimbrel/apps.toml]
     #[arg(long, value_name = "FILE")]
     apps: Option<PathBuf>,
@@ -144,7 +147,8 @@ async fn by_name(
         None => Some(Reporter::start(network, About::new(COMMAND, Some(name.to_string())), globals.quiet)?),
     };
     let takers = Takers::new(network.key.clone(), &from);
-    direct::serve(globals.quiet, network, name, takers, News::new(args.json)).await
+    let reach = (takers, args.relay.texts());
+    direct::serve(globals.quiet, network, name, reach, News::new(args.json)).await
 }
 
 async fn serve(

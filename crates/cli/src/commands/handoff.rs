@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::moving::Word;
 use crate::options::{Globals, after, duration};
 use crate::own_group::{self, OwnGroup};
+use crate::relaying::apart::RelayFlag;
 use crate::{output, status};
 
 /// Let another device take a running connection of this one, once
@@ -24,6 +25,7 @@ use crate::{output, status};
 #[command(after_help = after("\
 Examples:
   whimbrel handoff SESSION --to desk         (prints what to run there)
+  whimbrel handoff SESSION --to desk --relay RELAY
   whimbrel handoff SESSION --to desk --through gate.home.ada@example.org"))]
 pub(crate) struct HandOff {
     /// The session: the first digits of its id, as `whimbrel sessions` shows it
@@ -36,6 +38,8 @@ pub(crate) struct HandOff {
     limit: Duration,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    relay: RelayFlag,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -44,7 +48,7 @@ pub(crate) struct HandOff {
 pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
     let to = device(globals, &args.to)?;
     if args.at.through.is_none() {
-        return hand_over(&args, to).await;
+        return hand_over(globals, &args, to).await;
     }
     let id = with_network(globals, async |network| {
         let sessions = args.at.reach(network).await?;
@@ -61,10 +65,14 @@ pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
 }
 
 /// Has the command on this host that has the session wait for the device.
-async fn hand_over(args: &HandOff, to: EndpointId) -> Result<()> {
+async fn hand_over(globals: &Globals, args: &HandOff, to: EndpointId) -> Result<()> {
     let here = find_here(&args.session).await?;
     let (session, called, seconds) = (here.session.id, args.to.clone(), args.limit.as_secs());
-    let ticketed = status::hand_over(&here.report, Word { session, to, called, seconds }).await?;
+    let word = Word { session, to, called, seconds, relays: args.relay.texts() };
+    let ticketed = status::hand_over(&here.report, word).await?;
+    if let Some(why) = &ticketed.unrelayed {
+        output::note(globals.quiet, format!("{why}; from another network this may be out of reach"));
+    }
     if args.json {
         return output::json(&json!({
             "session": ticketed.session, "to": to.to_string(), "ticket": ticketed.ticket,
