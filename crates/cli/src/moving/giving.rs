@@ -9,7 +9,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_relay::Keeper;
 use whimbrel_transport::{CloseCode, CloseReason, Connection, HandOverError, Listener, PathState, Stream};
 
-use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, State};
+use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, Offer, State};
 use super::{LIMIT, WORD_LIMIT};
 
 /// Between two looks at whose a connection is.
@@ -96,8 +96,21 @@ impl Question {
     pub(crate) fn session(&self) -> Option<&str> {
         match &self.ask {
             Ask::Session(wanted) => Some(wanted),
-            Ask::List => None,
+            Ask::List | Ask::Offer(_) => None,
         }
+    }
+
+    /// What it offers, if it asks for nothing.
+    pub(crate) fn offered(&self) -> Option<&Offer> {
+        match &self.ask {
+            Ask::Offer(offer) => Some(offer),
+            Ask::Session(_) | Ask::List => None,
+        }
+    }
+
+    /// Says that what was offered is here.
+    pub(crate) async fn taken(self) {
+        self.answer(&Answer::Taken).await;
     }
 
     /// Says no.

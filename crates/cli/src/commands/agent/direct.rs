@@ -12,6 +12,7 @@ use whimbrel_base::{EndpointId, Name, SecretKey};
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
 use super::news::News;
+use super::offered::Receiver;
 use crate::commands::sessions::{Names, all_here, find_here};
 use crate::failure::Failure;
 use crate::moving::{Question, Word};
@@ -22,6 +23,8 @@ use crate::{failure, leases, naming, output, own_group, readers, status};
 
 /// Devices that are answered at once.
 const MOST: usize = 16;
+/// Sessions that are here by an offer, or were offered and are not here yet.
+const MOST_OFFERS: usize = 64;
 /// A device that was sent to a command has so long to come there, in seconds.
 const COMES: u64 = 60;
 /// Between two looks at the list of devices, for who may look the name up.
@@ -59,11 +62,12 @@ impl Takers {
 /// When the name cannot be listened for.
 pub(super) async fn serve(
     quiet: bool,
-    network: &Network,
-    name: &Name,
+    (network, name): (&Network, &Name),
     (takers, relays): (Takers, Vec<String>),
-    news: News,
+    receiver: Receiver,
 ) -> Result<Infallible> {
+    let news = receiver.news;
+    let receiver = Arc::new(receiver);
     network.needs_to_resolve()?;
     let permission = naming::permission(network, name, quiet).await?;
     let mut shown = takers.now().await;
@@ -89,7 +93,7 @@ pub(super) async fn serve(
     news.note("ready", &format!("your devices take what runs here by {name}"));
     let mut looking = tokio::time::interval(LOOK);
     looking.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut answering = JoinSet::new();
+    let (mut answering, mut receiving) = (JoinSet::new(), JoinSet::new());
     loop {
         tokio::select! {
             came = listener.accept(), if answering.len() < MOST => {
@@ -97,7 +101,16 @@ pub(super) async fn serve(
                 let asked = answer(over, (takers.key.clone(), relays.clone()), news);
                 answering.spawn(FutureExt::boxed(asked));
             }
-            Some(_) = answering.join_next() => {}
+            Some(answered) = answering.join_next() => {
+                // One that is too much ends with its connection.
+                if let Ok(Some(question)) = answered
+                    && receiving.len() < MOST_OFFERS
+                {
+                    let receiver = receiver.clone();
+                    receiving.spawn(FutureExt::boxed(async move { receiver.serve(question).await }));
+                }
+            }
+            Some(_) = receiving.join_next() => {}
             _ = looking.tick() => {
                 let now = takers.now().await;
                 if now != shown && show(network, name, &now).is_ok() {
@@ -116,9 +129,18 @@ fn show(network: &Network, name: &Name, takers: &[EndpointId]) -> Result<()> {
     Ok(resolver.set_readers(name.clone(), readers)?)
 }
 
-/// Answers one device, which was let in.
-async fn answer(over: Connection, (key, relays): (SecretKey, Arc<[String]>), news: News) {
-    let Some(question) = Question::hear(over).await else { return };
+/// Answers one device, which was let in. Returns the question if something is offered.
+async fn answer(over: Connection, (key, relays): (SecretKey, Arc<[String]>), news: News) -> Option<Question> {
+    let question = Question::hear(over).await?;
+    if question.offered().is_some() {
+        return Some(question);
+    }
+    give(question, (key, relays), news).await;
+    None
+}
+
+/// Answers a device that wants something.
+async fn give(question: Question, (key, relays): (SecretKey, Arc<[String]>), news: News) {
     let Some(wanted) = question.session().map(str::to_owned) else {
         return match all_here().await {
             Ok(all) => question.tell(all).await,
