@@ -174,8 +174,8 @@ async fn a_strangers_device_offers_an_agent_nothing() {
     let mut typed = Typed::start(&world, "eve", &["pipe", &ticket]);
     typed.shouts("one");
     let id = session(&world, "eve")["id"].as_str().unwrap().to_owned();
-    let handoff = ["handoff", &id[..8], "--to", &world.id("desk"), "--json"];
-    let said = world.run("eve", &handoff).succeeded().json();
+    let desk = world.id("desk");
+    let said = world.run("eve", &["handoff", &id[..8], "--to", &desk, "--json"]).succeeded().json();
     assert!(said["ticket"].is_string(), "{said}");
     typed.shouts("two");
 }

@@ -80,7 +80,7 @@ async fn hand_over(globals: &Globals, args: &HandOff, to: EndpointId) -> Result<
     if let Some(why) = &ticketed.unrelayed {
         output::note(globals.quiet, format!("{why}; from another network this may be out of reach"));
     }
-    if push(globals, args, to, (command, peer), &ticketed).await? {
+    if push(globals, args, to, (command, peer), &ticketed).await {
         if args.json {
             return output::json(&json!({
                 "session": ticketed.session, "to": to.to_string(), "taken": true,
@@ -108,23 +108,23 @@ async fn push(
     to: EndpointId,
     (command, peer): (String, String),
     ticketed: &Ticketed,
-) -> Result<bool> {
+) -> bool {
     // Without anybody who finds it, it is not even looked for.
     if globals.names.is_none() && !globals.lan {
-        return Ok(false);
+        return false;
     }
-    let Some(name) = name_of(globals, to) else { return Ok(false) };
+    let Some(name) = name_of(globals, to) else { return false };
     let (session, ticket) = (ticketed.session.clone(), ticketed.ticket.clone());
     let offer = Offer { session, command, peer: plain(&peer, LONGEST), ticket };
     let agent = Peer::Name(name);
-    let offered =
-        with_network(globals, async |network| Ok(moving::offer(network, &agent, to, offer).await)).await?;
-    match offered {
-        Offered::Taken => return Ok(true),
+    let offering = with_network(globals, async |network| Ok(moving::offer(network, &agent, to, offer).await));
+    // The word was given, and holds whatever fails here.
+    match offering.await.unwrap_or_else(|error| Offered::Nobody(failure::line(&error))) {
+        Offered::Taken => return true,
         Offered::Left(why) => output::note(globals.quiet, format!("{}: {why}", args.to)),
         Offered::Nobody(why) => tracing::info!(%why, "no agent of that device takes it"),
     }
-    Ok(false)
+    false
 }
 
 /// What a device of the user is called by everybody.
