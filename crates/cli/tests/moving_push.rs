@@ -10,8 +10,9 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
-use common::{LIMIT, Process, World, shouting_server};
+use common::{LIMIT, PROGRAM, Process, World, shouting_server, terminal, wait_for};
 use serde_json::Value;
 use typed::{Film, LARGE, Typed, expose, session, sum};
 use whimbrel::transport::ManualMonitor;
@@ -137,6 +138,44 @@ fn an_agent_that_asks_where_nobody_is_leaves_the_session_where_it_was() {
     program.read_to_end(&mut second).unwrap();
     assert_eq!(sum(&[first, second].concat()), sum(&Film::bytes()));
     assert!(!world.path("second").exists(), "nothing was started");
+}
+
+#[test]
+fn an_agent_does_as_it_is_told_at_its_terminal() {
+    let (world, _names) = devices();
+    let film = Film::default();
+    let (_expose, ticket) = expose(&world, film.start(), &["phone", "desk"]);
+    fs::write(world.config("desk", "apps.toml"), reader(&world, true)).unwrap();
+    let (mut person, program) = terminal(120, 30);
+    let shown = Arc::<Mutex<String>>::default();
+    let (mut screen, seen) = (person.try_clone().unwrap(), shown.clone());
+    std::thread::spawn(move || {
+        let mut some = [0; 1024];
+        while let Ok(n @ 1..) = screen.read(&mut some) {
+            seen.lock().unwrap().push_str(&String::from_utf8_lossy(&some[..n]));
+        }
+    });
+    // Standard error is the terminal too.
+    let args = ["-c", "exec \"$0\" \"$@\" 2>&0", PROGRAM, "agent", "--as", "desk.ada@example.org", "--json"];
+    let mut agent = Process::start(world.command_of("sh".as_ref(), "desk", &args).stdin(program));
+    says(&mut agent, "ready");
+    let (_forward, _program, _first) = half(&world, &ticket);
+    let id = session(&world, "phone")["id"].as_str().unwrap().to_owned();
+    for (times, answer) in [(1, "n\n"), (2, "y\n")] {
+        let handing = world.start("phone", &["handoff", &id[..8], "--to", "desk", "--json"]);
+        says(&mut agent, "handed");
+        wait_for("it asks", || (shown.lock().unwrap().matches("[y/N]").count() == times).then_some(()));
+        person.write_all(answer.as_bytes()).unwrap();
+        if times == 1 {
+            assert_eq!(says(&mut agent, "left")["reason"], "declined");
+            assert!(handing.output(LIMIT).succeeded().json()["ticket"].is_string());
+        } else {
+            says(&mut agent, "started");
+            says(&mut agent, "taken");
+            assert_eq!(handing.output(LIMIT).succeeded().json()["taken"], true);
+        }
+    }
+    assert!(shown.lock().unwrap().contains("start python3?"));
 }
 
 #[test]
