@@ -15,8 +15,10 @@ use crate::roster::NamedRelays;
 pub(crate) const MOST: usize = 4;
 /// Of a group, so many.
 const OF_A_GROUP: usize = 2;
+/// For the name service to say where they are.
+const LOOK_UP: Duration = Duration::from_secs(5);
 /// For the first of them to answer.
-const FIRST: Duration = Duration::from_secs(5);
+const FIRST: Duration = Duration::from_secs(10);
 
 /// Through which relays another device finds this one.
 #[derive(Args, Clone, Debug)]
@@ -43,7 +45,7 @@ pub(crate) async fn keep(endpoint: &Endpoint, relays: &[String]) -> (Option<Keep
     if relays.len() > MOST {
         return (None, Some(format!("a device is reached through {MOST} relays at most")));
     }
-    let directories = match tokio::time::timeout(FIRST, directories(endpoint, relays)).await {
+    let directories = match tokio::time::timeout(LOOK_UP, directories(endpoint, relays)).await {
         Ok(Ok(directories)) => directories,
         Ok(Err(why)) => return (None, Some(why)),
         Err(_) => return (None, Some("the name service does not say where the relays are".to_owned())),

@@ -18,8 +18,8 @@ use crate::moving::{Ticketed, Word};
 use crate::multipath::Change;
 use crate::places;
 
-/// For a command to wait for another device: it finds its relays (5 s at most), and these answer (5 s).
-const WORD_LIMIT: Duration = Duration::from_secs(15);
+/// For a command to wait for another device: it finds its relays (5 s at most), and these answer (10 s).
+const WORD_LIMIT: Duration = Duration::from_secs(20);
 
 /// The sockets of all commands of this user, dead ones included.
 pub(super) fn sockets() -> Result<Vec<PathBuf>> {
