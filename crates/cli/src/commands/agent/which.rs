@@ -68,8 +68,8 @@ impl TryFrom<String> for Which {
         };
         found.ok_or_else(|| {
             format!(
-                "`match` is {text:?}; write any, http, *:PORT, a peer's name, or HOST, *.DOMAIN or NET, perhaps with \
-                 :PORT"
+                "`match` is {text:?}; write any, http, *:PORT, a peer's name, or HOST, *.DOMAIN or NET, perhaps \
+                 with :PORT"
             )
         })
     }
