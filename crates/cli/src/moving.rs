@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(crate) use self::giving::{Asked, Outcome, Question};
 pub(crate) use self::offering::{Offered, offer};
 pub(crate) use self::session::{Movable, Session, Sessions, Ticketed, Word};
-pub(crate) use self::taking::{list, take};
+pub(crate) use self::taking::{Taken, list, take};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::wire::decode_anything;
 pub(crate) use self::wire::{Elsewhere, Halves, MAX_STREAMS, Offer, State, Talk, Way};
