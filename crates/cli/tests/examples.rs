@@ -522,6 +522,7 @@ fn moves(play: &mut Play) {
     // It was somebody else's before.
     play.word("--to desk", "--to desk");
     let said = play.run("home", "whimbrel handoff SESSION --to desk", "may take it for 5m");
+    play.elsewhere("whimbrel handoff SESSION --to desk --relay RELAY", "tests/lab_moving.rs");
     play.word("TICKET", word(&said, "whimbrel:"));
     play.start_chat("vps", "whimbrel take SESSION --from TICKET", "is here");
     // Then it is not listed any more.

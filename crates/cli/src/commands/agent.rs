@@ -8,6 +8,7 @@ mod group;
 mod handed;
 mod launch;
 mod news;
+mod offered;
 mod which;
 
 use std::collections::HashMap;
@@ -32,12 +33,14 @@ use self::group::Wished;
 use self::handed::Follower;
 use self::launch::Launcher;
 use self::news::{News, status};
+use self::offered::Receiver;
 use crate::commands::handoff::device;
 use crate::commands::sessions::At;
 use crate::failure::Failure;
 use crate::manager::Ready;
 use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
+use crate::relaying::apart::RelayFlag;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::{failure, leases, naming, output, places, renewer, rule};
@@ -48,8 +51,9 @@ const FOUND: usize = 16;
 
 /// Take what is handed over to this device into programs of your own list, until stopped
 ///
-/// Or, with --as NAME and no gateway: let your other devices see and take what your commands have running here.
-/// With this, `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
+/// Or, with --as NAME and no gateway: let your other devices see and take what your commands have running here,
+/// and have a `whimbrel forward` that they hand over go on here, in a program (adapter raw) or at ports. With this,
+/// `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
 /// nothing that a peer sends becomes a part of their command line: {url}, {host} and {port} are this host's. An
 /// entry that does not say `ask = false` asks at this terminal; without one it is left, and the desktop told.
 /// Your devices and friends are kept in step.
@@ -63,7 +67,7 @@ Examples:
 
 The list of programs, of which the first that matches is taken:
   [[app]]
-  match = \"http\"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT]
+  match = \"http\"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT], a forward's peer
   adapter = \"http\"        # asks by HTTP, gets the rest; raw: bytes as they are; line: begins anew
   run = [\"mpv\", \"--\", \"{url}\"]
   ask = false             # also for all entries, above the first one"))]
@@ -82,6 +86,8 @@ pub(crate) struct Agent {
     /// Tell nobody whether this device is up
     #[arg(long, conflicts_with = "away")]
     invisible: bool,
+    #[command(flatten)]
+    relay: RelayFlag,
     /// The list of programs [default: ~/.config/whimbrel/apps.toml]
     #[arg(long, value_name = "FILE")]
     apps: Option<PathBuf>,
@@ -99,12 +105,28 @@ pub(crate) struct Agent {
     json: bool,
 }
 
+/// What sessions go on in, wherever they come from.
+#[derive(Clone)]
+struct Means {
+    /// The list, if there is one.
+    apps: Option<Arc<Apps>>,
+    bounds: Arc<Bounds>,
+    consent: Arc<Consent>,
+}
+
 pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
     let file = match &args.apps {
         Some(file) => file.clone(),
         None => places::config()?.join("apps.toml"),
     };
-    let apps = args.at.through.is_some().then(|| Apps::read(&file)).transpose()?;
+    // Without a gateway it does without a list: what is offered waits at ports.
+    let reads = args.at.through.is_some() || args.apps.is_some() || file.exists();
+    let apps = reads.then(|| Apps::read(&file)).transpose()?.map(Arc::new);
+    let means = Means {
+        apps,
+        bounds: Arc::new(Bounds::new(args.most.into(), args.each_minute.into())),
+        consent: Arc::new(Consent::new(globals)),
+    };
     let from = args.from.iter().map(|text| device(globals, text)).collect::<Result<Vec<_>>>()?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = Arc::new(Network::of_user(globals, Wish::default()).await?);
@@ -117,10 +139,10 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
     }
     let mut tasks = JoinSet::new();
     let in_step = in_step(globals, &args, &network);
-    let own = by_name(globals, &args, &network, from.clone());
+    let own = by_name(globals, &args, &network, (from.clone(), means.clone()));
     let of_gateway = async {
-        match apps {
-            Some(apps) => serve(globals, &args, &network, (apps, from), &mut tasks).await,
+        match args.at.through {
+            Some(_) => serve(globals, &args, &network, (means, from), &mut tasks).await,
             None => std::future::pending().await,
         }
     };
@@ -186,7 +208,7 @@ async fn by_name(
     globals: &Globals,
     args: &Agent,
     network: &Arc<Network>,
-    from: Vec<EndpointId>,
+    (from, means): (Vec<EndpointId>, Means),
 ) -> Result<Infallible> {
     let Some(name) = &args.name else { return std::future::pending().await };
     // With a gateway the command is shown as that one's.
@@ -195,16 +217,21 @@ async fn by_name(
         None => Some(Reporter::start(network, About::new(COMMAND, Some(name.to_string())), globals.quiet)?),
     };
     let takers = Takers::new(network.key.clone(), &from, !args.invisible);
-    direct::serve(globals.quiet, network, name, takers, News::new(args.json)).await
+    let reach = (takers, args.relay.texts());
+    let receiver = Receiver { network: network.clone(), means, news: News::new(args.json) };
+    direct::serve(globals.quiet, (network, name), reach, receiver).await
 }
 
 async fn serve(
     globals: &Globals,
     args: &Agent,
     network: &Arc<Network>,
-    (apps, from): (Apps, Vec<EndpointId>),
+    (means, from): (Means, Vec<EndpointId>),
     tasks: &mut JoinSet<bool>,
 ) -> Result<Infallible> {
+    let Means { apps: Some(apps), bounds, consent } = means else {
+        return Err(anyhow::anyhow!("there is no list of programs"));
+    };
     let sessions = args.at.reach(network).await?;
     let (through, news) = (args.at.gateway()?.to_string(), News::new(args.json));
     let told = status(&through, apps.len());
@@ -216,8 +243,8 @@ async fn serve(
         key: network.key.clone(),
         apps,
         from,
-        bounds: Bounds::new(args.most.into(), args.each_minute.into()),
-        consent: Consent::new(globals),
+        bounds,
+        consent,
         news,
         through,
     });
