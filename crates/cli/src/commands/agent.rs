@@ -51,12 +51,10 @@ const FOUND: usize = 16;
 
 /// Take what is handed over to this device into programs of your own list, until stopped
 ///
-/// Or, with --as NAME and no gateway: let your other devices see and take what your commands have running here,
-/// and have a `whimbrel forward` that they hand over go on here, in a program (adapter raw) or at ports. With this,
-/// `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
-/// nothing that a peer sends becomes a part of their command line: {url}, {host} and {port} are this host's. An
-/// entry that does not say `ask = false` asks at this terminal; without one it is left, and the desktop told.
-/// Your devices and friends are kept in step.
+/// With --as NAME, and no gateway: your other devices see and take what your commands have running here, and
+/// a `whimbrel forward` that they hand over goes on here. Programs are started without a shell; {url}, {host}
+/// and {port} are this host's, and nothing of a peer is in their command line. An entry without `ask = false`
+/// asks at this terminal; where there is none it is left. Your devices and friends are kept in step.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -74,7 +72,7 @@ The list of programs, of which the first that matches is taken:
 pub(crate) struct Agent {
     #[command(flatten)]
     at: At,
-    /// Be found by this name by your devices that may act for you, to take what runs here
+    /// Be found by this name by your devices that may act for you
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
     /// An agent of another device of yours, to keep in step; repeatable
@@ -91,7 +89,7 @@ pub(crate) struct Agent {
     /// The list of programs [default: ~/.config/whimbrel/apps.toml]
     #[arg(long, value_name = "FILE")]
     apps: Option<PathBuf>,
-    /// A device that may start programs, and take by --as, like yours that act for you; repeatable
+    /// A device that may do what yours that act for you may; repeatable
     #[arg(long, value_name = "DEVICE")]
     from: Vec<String>,
     /// Programs at once

@@ -23,7 +23,7 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Through which relays another device finds this one.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RelayFlag {
-    /// Be reached through this relay or group by the other device: ticket, name, ID@HOST:PORT; repeatable
+    /// Be reached through this relay or group as well; repeatable
     #[arg(long, value_name = "RELAY")]
     relay: Vec<RelayTarget>,
 }
