@@ -77,13 +77,12 @@ impl Receiver {
         if offer.command != FORWARD {
             return Err(Left::Terminal(offer.command.clone()));
         }
-        // A device sends nobody to another one.
-        let ticket = offer.ticket.parse().ok().filter(|at: &Ticket| at.id() == device && at.name().is_none());
-        let ticket = ticket.ok_or_else(|| Left::NotGiven("it is somewhere else".to_owned()))?;
+        let ticket =
+            place_of(offer, device).ok_or_else(|| Left::NotGiven("it is somewhere else".to_owned()))?;
         let apps = self.means.apps.as_deref();
         let app = apps.and_then(|apps| apps.find_peer(&offer.peer));
         if app.map_or(apps.is_some_and(Apps::asks), |(_, asks)| asks) {
-            self.ask(offer, app.map(|(app, _)| app), called).await?;
+            self.ask((offer, &ticket), app.map(|(app, _)| app), called).await?;
         }
         let program = match app {
             Some((app, _)) => Some(self.start(offer, app).await.map_err(Left::program)?),
@@ -94,9 +93,14 @@ impl Receiver {
         Ok((taken, program))
     }
 
-    async fn ask(&self, offer: &Offer, app: Option<&App>, called: &str) -> Result<(), Left> {
+    async fn ask(
+        &self,
+        (offer, ticket): (&Offer, &Ticket),
+        app: Option<&App>,
+        called: &str,
+    ) -> Result<(), Left> {
         let (id, peer) = (&offer.session, &offer.peer);
-        let how = format!("whimbrel take {} --from {}", id.get(..8).unwrap_or(id), offer.ticket);
+        let how = format!("whimbrel take {} --from {ticket}", id.get(..8).unwrap_or(id));
         let what = app.map_or_else(|| "take it to ports".to_owned(), |app| format!("start {}", app.name()));
         let question = format!("{called} hands over a forward of {peer}: {what}?");
         match self.means.consent.ask(&plain(&question, LONGEST), &how).await {
@@ -158,5 +162,44 @@ impl Receiver {
         let key = self.network.key.clone();
         let named = tokio::task::spawn_blocking(move || Names::of_key(key).of_device(device)).await;
         named.ok().flatten().unwrap_or_else(|| device.short())
+    }
+}
+
+/// Where the session of an offer waits, if the offer is one: people are told to type its id, so that it is one; and a
+/// device sends nobody to another one.
+fn place_of(offer: &Offer, device: EndpointId) -> Option<Ticket> {
+    let is_id = offer.session.len() == DIGITS && offer.session.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let ticket: Ticket = offer.ticket.parse().ok()?;
+    (is_id && ticket.id() == device && ticket.name().is_none()).then_some(ticket)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use whimbrel_base::{Name, SecretKey};
+
+    use super::*;
+
+    #[test]
+    fn an_offer_sends_nobody_to_another_device_and_its_id_is_nothing_else() {
+        let [device, other] = [1, 2].map(|number| SecretKey::from_bytes(&[number; 32]).id());
+        let at = |id: EndpointId, name: Option<&str>| {
+            let name = name.map(|name| name.parse::<Name>().unwrap());
+            Ticket::new(id, ["192.0.2.1:443".parse::<SocketAddr>().unwrap()], name).to_string()
+        };
+        let is_one = |session: &str, ticket: String| {
+            let (command, peer) = (FORWARD.to_owned(), "p".to_owned());
+            place_of(&Offer { session: session.to_owned(), command, peer, ticket }, device).is_some()
+        };
+        let id = "5f".repeat(16);
+        assert!(is_one(&id, at(device, None)));
+        assert!(!is_one(&id, at(other, None)));
+        assert!(!is_one(&id, at(device, Some("web.home.ada@example.org"))));
+        assert!(!is_one(&id, "x".to_owned()));
+        // What a person is told to type would run it.
+        let hidden = format!("`id`{}", &id[4..]);
+        for session in ["", "5f2c", "$(reboot)", hidden.as_str()] {
+            assert!(!is_one(session, at(device, None)), "{session}");
+        }
     }
 }
