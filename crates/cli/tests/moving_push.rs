@@ -16,7 +16,7 @@ use common::{LIMIT, PROGRAM, Process, World, shouting_server, terminal, wait_for
 use serde_json::Value;
 use typed::{Film, LARGE, Typed, expose, session, sum};
 use whimbrel::transport::ManualMonitor;
-use whimbrel::{Endpoint, EndpointAddr};
+use whimbrel::{Endpoint, Name, Ticket};
 
 /// A program that takes bytes as they come.
 const READER: &str = "
@@ -202,7 +202,9 @@ async fn a_strangers_device_offers_an_agent_nothing() {
     let status = world.run("desk", &["status", "--json"]).succeeded().json();
     let addresses = status[0]["addresses"].as_array().unwrap().iter();
     let addresses: Vec<SocketAddr> = addresses.map(|at| at.as_str().unwrap().parse().unwrap()).collect();
-    let at = EndpointAddr::new(world.id("desk").parse().unwrap(), addresses);
+    // By the agent's name: what is reached without one is another part of it.
+    let name: Name = "desk.ada@example.org".parse().unwrap();
+    let at = Ticket::new(world.id("desk").parse().unwrap(), addresses, Some(name));
     let own = ManualMonitor::new([world.address("eve").parse().unwrap()]);
     let eve = Endpoint::builder().monitor(own).bind().await.unwrap();
     let refused = tokio::time::timeout(LIMIT, eve.connect(at)).await.unwrap().unwrap_err();
