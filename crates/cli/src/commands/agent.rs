@@ -135,6 +135,9 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
              sessions to take: --through GATEWAY",
         ));
     }
+    if args.name.is_none() && !args.relay.texts().is_empty() {
+        output::note(globals.quiet, "warning: relays are for --as NAME, and not used without it");
+    }
     let mut tasks = JoinSet::new();
     let in_step = in_step(globals, &args, &network);
     let own = by_name(globals, &args, &network, (from.clone(), means.clone()));
