@@ -9,12 +9,15 @@ use whimbrel::Endpoint;
 use whimbrel_relay::{Directory, Keeper, pool};
 
 use super::{At, RelayTarget};
+use crate::plain::plain;
 use crate::roster::NamedRelays;
 
 /// No more are used.
 pub(crate) const MOST: usize = 4;
 /// Of a group, so many.
 const OF_A_GROUP: usize = 2;
+/// Characters of what a relay says when it refuses.
+const LONGEST: usize = 200;
 /// For the name service to say where they are.
 const LOOK_UP: Duration = Duration::from_secs(5);
 /// For the first of them to answer.
@@ -56,7 +59,7 @@ pub(crate) async fn keep(endpoint: &Endpoint, relays: &[String]) -> (Option<Keep
         return (Some(keeper), None);
     }
     let why = news.current().problem.unwrap_or_else(|| "no answer yet".to_owned());
-    (Some(keeper), Some(format!("no relay can be used so far: {why}")))
+    (Some(keeper), Some(format!("no relay can be used so far: {}", plain(&why, LONGEST))))
 }
 
 async fn directories(endpoint: &Endpoint, relays: &[String]) -> Result<Vec<Arc<dyn Directory>>, String> {
