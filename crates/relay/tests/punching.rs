@@ -34,8 +34,8 @@ fn a_relayed_connection_is_direct_after_two_round_trips_and_again_after_moves_an
     let relay = homes.relay(0);
     let (server, _keeper) = homes.serve(&[&relay]);
     let (_client, connection) = homes.connect(&server);
-    // 304 ms from end to end through the relay. How soon exactly, the bench `reach` says: here it is the first
-    // attempt that does it, because another one begins a second later.
+    // 304 ms from end to end through the relay. How soon exactly, the bench `reach` says: here it is the
+    // first attempt that does it, because another one begins a second later.
     let took = direct(&homes, &connection, secs(20)).expect("no direct path");
     assert!(took < 2 * ms(304) + secs(1), "it took {took:?}");
     let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, 3 << 20);

@@ -28,7 +28,8 @@ use crate::stream::Stream;
 use crate::supply::Supply;
 use crate::whereabouts::Nearness;
 
-/// Decodes whatever comes as a connection that sleeps, and as what is said when one is handed over. For fuzzers.
+/// Decodes whatever comes as a connection that sleeps, and as what is said when one is handed over. For
+/// fuzzers.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn decode_anything(bytes: &[u8]) {
     sealed::decode_anything(bytes);

@@ -160,15 +160,16 @@ async fn opens_early(client: &Arc<Identity>, at: SocketAddr) -> bool {
         let (connection, params) = (ConnectionId::random(), Params::default());
         let open = Open { connection, path: PathId(0), random: [3; 32], lost: Vec::new(), params };
         let mut path = client.dial_early(at, &segment_of(&Frame::Open(open))).unwrap();
+        assert!(path.is_resumed(), "the ticket is not known");
+        let verdict = path.verdict().unwrap();
         assert_eq!(path.answer().unwrap(), Answer::Accepted);
-        assert!(path.is_resumed());
-        path.was_early()
+        path.was_early() && verdict == 1
     });
     within(dialled).await.unwrap()
 }
 
-/// A ticket is good for one handshake: the endpoint that leaves takes no first flight any more before its sessions
-/// go over, and the next one takes those that came meanwhile.
+/// A ticket is good for one handshake: the endpoint that leaves takes no first flight any more before its
+/// sessions go over, and the next one takes those that came meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ticket_from_before_is_taken_early_by_the_endpoint_that_goes_on_and_by_no_other() {
     let (key, carriers) = (SecretKey::generate(), Carriers::Only(CarrierKind::Tcp));

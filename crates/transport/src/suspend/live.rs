@@ -233,8 +233,8 @@ fn addresses(text: &str) -> Option<Vec<SocketAddr>> {
     text.split_whitespace().take(MAX_NOTICE_ADDRESSES).map(|at| at.parse().ok()).collect()
 }
 
-/// Decodes whatever comes as what the two owners say to each other; what is understood is the same when it is said
-/// again. For fuzzers.
+/// Decodes whatever comes as what the two owners say to each other; what is understood is the same when it is
+/// said again. For fuzzers.
 #[cfg(feature = "fuzzing")]
 pub(super) fn decode_anything(bytes: &[u8]) {
     if let Some(known) = addresses(&words(bytes)) {

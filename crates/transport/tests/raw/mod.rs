@@ -185,12 +185,27 @@ impl RawPath {
                 self.plain.drain(..used);
                 return Ok(body);
             }
-            let mut buffer = [0; 20 * 1024];
-            match self.tls.read(&mut buffer)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                n => self.plain.extend_from_slice(&buffer[..n]),
+            self.read()?;
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 20 * 1024];
+        match self.tls.read(&mut buffer)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                self.plain.extend_from_slice(&buffer[..n]);
+                Ok(())
             }
         }
+    }
+
+    /// The server's verdict on early data, which comes first of all where the server knew the ticket.
+    pub(crate) fn verdict(&mut self) -> io::Result<u8> {
+        while self.plain.is_empty() {
+            self.read()?;
+        }
+        Ok(self.plain.remove(0))
     }
 
     /// The server's answer to the first flight.
