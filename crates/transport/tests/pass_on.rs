@@ -190,7 +190,7 @@ async fn a_ticket_from_before_is_taken_early_by_the_endpoint_that_goes_on_and_by
     tokio::time::sleep(Duration::from_millis(100)).await;
     let passed_on = leaving.pass_on(&[]).await;
     assert!(!coming.is_finished(), "the endpoint that leaves took a first flight");
-    drop((first, accepted, listener));
+    drop((first, accepted, listener, old));
 
     let builder = Endpoint::builder().secret_key(key).monitor(ManualMonitor::new([ip(51)]));
     let builder = builder.sockets(passed_on.sockets.unwrap()).sessions(passed_on.sessions);

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ impl Running {
     }
 
     /// On a host of the lab.
-    fn inside(host: &Host, program: &PathBuf, args: &[&str]) -> Self {
+    fn inside(host: &Host, program: &Path, args: &[&str]) -> Self {
         let command = host.command(program.to_str().unwrap()).args(args).with(|command| {
             command.stdout(Stdio::piped());
         });
