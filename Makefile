@@ -117,7 +117,7 @@ eval-access: build ## Load the paper's pages over two networks in browsers, by e
 bench: build ## Measure against the peers (hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)
 
-bench-key: ## Measure the key benches (some 25 minutes; results in bench/results, docs/results.md)
+bench-key: ## Measure the key benches (some 35 minutes; results in bench/results, docs/results.md)
 	@sh scripts/measure.sh
 
 bench-quick: build ## Run every bench for a moment; nothing is kept

@@ -74,6 +74,7 @@ mod own_group;
 mod pages;
 mod places;
 mod plain;
+mod presence;
 mod progress;
 mod proxy;
 mod readers;
@@ -132,10 +133,11 @@ pub mod fuzzing {
     }
 
     /// Decodes bytes as what is asked of a running command and as its answer, and shows that; and as what it hands
-    /// over, to another instance or to another device.
+    /// over, to another instance or to another device; and as a heartbeat of an agent.
     pub fn status(bytes: &[u8]) {
         crate::estate::decode_anything(bytes);
         crate::moving::decode_anything(bytes);
+        crate::commands::agent::decode_anything(bytes);
         let (report, event) = crate::status::decode_anything(bytes);
         drop(report.map(|report| crate::commands::status::describe(&report)));
         drop(event.map(|event| crate::commands::status::describe_event(&event)));

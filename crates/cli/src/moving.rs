@@ -6,9 +6,11 @@
 //! session   what of a running command could move, and the word that lets one device have it
 //! giving    the side that has it
 //! taking    the side that will have it
+//! offering  the side that has it asks the other one to come
 //! ```
 
 mod giving;
+mod offering;
 mod session;
 mod taking;
 mod wire;
@@ -16,11 +18,12 @@ mod wire;
 use std::time::Duration;
 
 pub(crate) use self::giving::{Asked, Outcome, Question};
+pub(crate) use self::offering::{Offered, offer};
 pub(crate) use self::session::{Movable, Session, Sessions, Ticketed, Word};
-pub(crate) use self::taking::{list, take};
+pub(crate) use self::taking::{Taken, list, take};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::wire::decode_anything;
-pub(crate) use self::wire::{Elsewhere, Halves, MAX_STREAMS, State, Talk, Way};
+pub(crate) use self::wire::{Elsewhere, Halves, MAX_STREAMS, Offer, State, Talk, Way};
 
 /// For a connection to be handed over.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 //! command lines.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,6 +18,8 @@ use crate::{identity, output, places};
 pub(crate) struct OwnGroup {
     pub(crate) key: SecretKey,
     pub(crate) replica: Arc<Replica>,
+    /// Where it is kept.
+    pub(crate) file: PathBuf,
 }
 
 impl OwnGroup {
@@ -38,7 +40,7 @@ impl OwnGroup {
             Some(user) if !file(key.id()).exists() || of_user(key.id()).with(has_nothing)? => user,
             _ => key.id(),
         };
-        Ok(Self { key, replica: Arc::new(of_user(user)) })
+        Ok(Self { key, replica: Arc::new(of_user(user)), file: file(user) })
     }
 
     /// The user whose group it is.

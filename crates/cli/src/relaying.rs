@@ -1,5 +1,6 @@
 //! Relays: the flags of commands that use one, and of commands that are one.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -22,6 +23,7 @@ pub(crate) use self::group::{GroupFlags, Grouped};
 pub(crate) use self::vouched::Admitted;
 use self::vouched::Named;
 
+pub(crate) mod apart;
 mod group;
 mod vouched;
 
@@ -87,6 +89,16 @@ pub(crate) enum RelayTarget {
     At(ServiceAddress),
     /// Of which the name service knows where it is, or which they are.
     Named(Name),
+}
+
+/// As it is written: [`FromStr`] reads it again.
+impl fmt::Display for RelayTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(address) => address.fmt(f),
+            Self::Named(name) => name.fmt(f),
+        }
+    }
 }
 
 impl FromStr for RelayTarget {
@@ -338,6 +350,9 @@ mod tests {
         let parse = |text: &str| text.parse::<RelayTarget>();
         for text in [format!("whimbrel:{id}/192.0.2.1:443"), format!("{id}@relay.example.org:443")] {
             assert!(matches!(parse(&text), Ok(RelayTarget::At(_))), "{text}");
+        }
+        for text in [format!("{id}@relay.example.org:443"), "fra.ops@example.org".to_owned()] {
+            assert_eq!(parse(&text).unwrap().to_string(), text);
         }
         for text in ["fra.ops@example.org", "relays.ops@example.org"] {
             assert!(matches!(parse(text), Ok(RelayTarget::Named(name)) if name.as_str() == text), "{text}");

@@ -8,7 +8,7 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 use whimbrel::{Endpoint, Member};
 use whimbrel_base::{EndpointAddr, Name, SignedRecord};
-use whimbrel_names::{AskError, ErrorCode};
+use whimbrel_names::{AskError, ErrorCode, NameResolver};
 use whimbrel_relay::{Listed, Roster};
 use whimbrel_transport::{BoxFuture, Resolver as _, Watch, Watched};
 
@@ -28,7 +28,15 @@ impl NamedRelays {
     /// # Errors
     /// If there is no name service.
     pub(crate) async fn follow(network: &Network, name: &Name) -> Result<(Self, Option<AskError>)> {
-        let resolver = network.resolver()?;
+        Ok(Self::by(&network.endpoint, network.resolver()?, name).await)
+    }
+
+    /// The same of an endpoint, with its resolver.
+    pub(crate) async fn by(
+        endpoint: &Endpoint,
+        resolver: &NameResolver,
+        name: &Name,
+    ) -> (Self, Option<AskError>) {
         let mut records = resolver.watch(name);
         let (first, problem) = match resolver.lookup_record(name).await {
             Ok(record) => (Some(members_of(&record)), None),
@@ -44,7 +52,7 @@ impl NamedRelays {
                 }
             }
         }));
-        Ok((Self { endpoint: network.endpoint.clone(), members, _following: following }, problem))
+        (Self { endpoint: endpoint.clone(), members, _following: following }, problem)
     }
 }
 

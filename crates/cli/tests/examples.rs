@@ -493,7 +493,13 @@ fn devices_and_friends(play: &mut Play) {
     play.run("home", "whimbrel friends name bob@example.org bobby", "bobby");
     play.run("home", "whimbrel friends list --json", "\"called\":\"bobby\"");
     play.run("home", "whimbrel friends device bobby ID", "is noted as a device of bobby");
+    play.run("home", "whimbrel friends allow bobby", "bobby may see which");
     play.run("home", "whimbrel friends remove bobby", "no friend any more");
+    play.run("home", "whimbrel devices show desk --to friends", "is shown to friends");
+    play.start("home", "whimbrel devices list --watch", "desk  laptop.ada@example.org");
+    let agent = play.stage.start("home", "whimbrel agent");
+    play.word("TICKET", agent.until(|line| line.starts_with("whimbrel:")));
+    play.start("vps", "whimbrel agent --peer TICKET", "whimbrel:");
     play.run("home", "whimbrel devices remove desk", "desk is removed");
 }
 
@@ -516,6 +522,7 @@ fn moves(play: &mut Play) {
     // It was somebody else's before.
     play.word("--to desk", "--to desk");
     let said = play.run("home", "whimbrel handoff SESSION --to desk", "may take it for 5m");
+    play.elsewhere("whimbrel handoff SESSION --to desk --relay RELAY", "tests/lab_moving.rs");
     play.word("TICKET", word(&said, "whimbrel:"));
     play.start_chat("vps", "whimbrel take SESSION --from TICKET", "is here");
     // Then it is not listed any more.

@@ -10,7 +10,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 
 use common::{LIMIT, Process, World, wait_for};
+use tokio::io::AsyncWriteExt as _;
 use typed::{Film, LARGE, expose, hand_off, sum, take};
+use whimbrel::transport::ManualMonitor;
+use whimbrel::{Allow, CloseCode, Endpoint, ListenOptions};
 
 /// A forward on the phone, and a program that is connected to it.
 fn forward(world: &World, ticket: &str) -> (Process, TcpStream) {
@@ -90,4 +93,26 @@ fn a_forward_that_no_program_uses_stays_and_goes_on() {
     let mut all = Vec::new();
     connected(at).read_to_end(&mut all).unwrap();
     assert_eq!((all.len(), sum(&all)), (LARGE, sum(&Film::bytes())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_program_ends_with_its_connection() {
+    let world = World::new();
+    let own = ManualMonitor::new([world.address("home").parse().unwrap()]);
+    let peer = Endpoint::builder().monitor(own).bind().await.unwrap();
+    let mut listener = peer.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+    let (_forward, mut program) = forward(&world, &peer.ticket(None).to_string());
+    let connection = tokio::time::timeout(LIMIT, listener.accept()).await.unwrap().unwrap();
+    program.write_all(b"?").unwrap();
+    let mut stream = tokio::time::timeout(LIMIT, connection.accept_stream()).await.unwrap().unwrap();
+    stream.write_all(b"half").await.unwrap();
+    stream.flush().await.unwrap();
+    program.read_exact(&mut [0; 4]).unwrap();
+    let given = hand_off(&world, "phone", &world.id("desk"));
+    let mut desk = world.start("desk", &[&take(&given)[..], &["--json"]].concat());
+    assert!(desk.next_json()["listening"].is_string());
+    // No program has connected, and nobody has to come for it to be told.
+    connection.abort(CloseCode::application(9), "enough");
+    desk.output(LIMIT).failed(1, &["has gone, before a program connected", "enough"]);
+    peer.close(LIMIT).await;
 }

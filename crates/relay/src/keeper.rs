@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
-use whimbrel_base::{EndpointAddr, EndpointId, RelayToken, RelayedAddr, SecretKey, Ticket};
+use whimbrel_base::{EndpointAddr, EndpointId, RelayToken, RelayedAddr, SecretKey, Ticket, random_bytes};
 use whimbrel_transport::{
     AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, Timeouts, Watch, Watched,
 };
 
 use self::crossing::Crossing;
+use self::end::End;
 use self::messages::Messages;
 use self::proving::{Proving, outcome};
 use self::stock::Stock;
@@ -27,6 +28,7 @@ use crate::token::{Salt, token_of};
 use crate::wire::{Message, Reserved};
 
 mod crossing;
+mod end;
 mod messages;
 mod proving;
 mod stock;
@@ -128,9 +130,28 @@ impl Keeper {
         relays: Vec<Arc<dyn Directory>>,
         prover: Option<Arc<dyn Prover>>,
     ) -> Self {
+        Self::begin(endpoint, (key.id(), Salt::of(key)), relays, prover)
+    }
+
+    /// As [`start_with`](Self::start_with), at places of its own that last no longer than this: other endpoints with
+    /// the same key, in this process or others, keep theirs at the same relays.
+    pub fn start_apart(
+        endpoint: Endpoint,
+        relays: Vec<Arc<dyn Directory>>,
+        prover: Option<Arc<dyn Prover>>,
+    ) -> Self {
+        let id = endpoint.id();
+        Self::begin(endpoint, (id, Salt(random_bytes())), relays, prover)
+    }
+
+    fn begin(
+        endpoint: Endpoint,
+        (id, salt): (EndpointId, Salt),
+        relays: Vec<Arc<dyn Directory>>,
+        prover: Option<Arc<dyn Prover>>,
+    ) -> Self {
         let proving = Proving(prover);
-        let salt = Salt::of(key);
-        let token = token_of(key.id(), &salt);
+        let token = token_of(id, &salt);
         let kept = Mutex::new(vec![None; relays.len()]);
         let keeping = Watched::new(Keeping::default());
         let news = keeping.watch();
@@ -160,23 +181,6 @@ impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper").field("news", &self.news.current()).finish_non_exhaustive()
     }
-}
-
-/// Why a session with a relay ended.
-#[derive(Debug, thiserror::Error)]
-enum End {
-    #[error("the relay cannot be found: {0}")]
-    Unknown(io::Error),
-    #[error("the relay cannot be reached: {0}")]
-    Unreachable(#[from] ConnectError),
-    #[error("the relay gives no reservation: {0}")]
-    Refused(String),
-    #[error("the relay is about to stop")]
-    Draining,
-    #[error("the relay does not answer")]
-    Silent,
-    #[error("the connection to the relay ended: {0}")]
-    Lost(#[from] io::Error),
 }
 
 /// What is between this server and one relay.

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use whimbrel_base::relayed::places;
+use whimbrel_base::relayed::{Place, places};
 use whimbrel_base::{EndpointAddr, RelayToken, SecretKey};
 use whimbrel_relay::spare::{Key, OFFER, Offer};
-use whimbrel_relay::{Limits, Relay};
-use whimbrel_transport::{Allow, ConnectError, Connection, Endpoint, Extent, Locator, ManualMonitor};
+use whimbrel_relay::{Keeper, Limits, Relay};
+use whimbrel_transport::{
+    Allow, ConnectError, Connection, Endpoint, Extent, ListenOptions, Locator, ManualMonitor,
+};
 
 use loopback::{LIMIT, Served, at, endpoint, ip, relay, round_trip};
 
@@ -37,6 +39,36 @@ async fn a_server_is_reached_through_a_relay_as_if_it_were_dialled() {
     assert_eq!(carrier.extent, Extent::NextHop);
     let relayed = relay.stats();
     assert_eq!((relayed.reservations, relayed.splices), (1, 1), "{relayed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_with_one_key_keep_places_apart_at_one_relay() {
+    let (relay, key) = (relay(117, 1, Allow::Any, Limits::default()).await, SecretKey::generate());
+    let mut servers = Vec::new();
+    for host in [2, 3] {
+        let monitor = ManualMonitor::new([ip(117, host)]);
+        let endpoint = Endpoint::builder().secret_key(key.clone()).monitor(monitor).bind().await.unwrap();
+        let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        let keeper = Keeper::start_apart(endpoint.clone(), vec![at(&relay)], None);
+        let mut news = keeper.news();
+        timeout(LIMIT, news.wait_for(|now| now.held == 1)).await.expect("no reservation").unwrap();
+        servers.push((endpoint, listener, keeper));
+    }
+    assert_eq!(relay.stats().reservations, 2);
+    let client = endpoint(117, 4).await;
+    for (endpoint, listener, _keeper) in &mut servers {
+        let all = places(&endpoint.addr().addrs).into_iter();
+        let relayed = all.filter_map(|place| match place {
+            Place::Relayed(relayed) => Some(relayed.pack()),
+            Place::Direct(_) => None,
+        });
+        let behind = EndpointAddr::new(key.id(), relayed.flatten());
+        let dialled = timeout(LIMIT, client.connect(behind));
+        let (dialled, accepted) = tokio::join!(dialled, timeout(LIMIT, listener.accept()));
+        let (dialled, accepted) = (dialled.unwrap().unwrap(), accepted.unwrap().unwrap());
+        assert!(is_relayed(&dialled), "{:?}", dialled.stats().paths);
+        assert_eq!(dialled.id(), accepted.id());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,9 +4,11 @@ mod apps;
 mod bounds;
 mod consent;
 mod direct;
+mod group;
 mod handed;
 mod launch;
 mod news;
+mod offered;
 mod which;
 
 use std::collections::HashMap;
@@ -27,18 +29,21 @@ use self::apps::Apps;
 use self::bounds::Bounds;
 use self::consent::Consent;
 use self::direct::Takers;
+use self::group::Wished;
 use self::handed::Follower;
 use self::launch::Launcher;
 use self::news::{News, status};
+use self::offered::Receiver;
 use crate::commands::handoff::device;
 use crate::commands::sessions::At;
 use crate::failure::Failure;
 use crate::manager::Ready;
-use crate::network::{Network, Wish};
+use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
+use crate::relaying::apart::RelayFlag;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{leases, naming, places, renewer, rule};
+use crate::{failure, leases, naming, output, places, renewer, rule};
 
 const COMMAND: &str = "agent";
 /// Sessions that were handed over and are not looked at yet.
@@ -46,20 +51,23 @@ const FOUND: usize = 16;
 
 /// Take what is handed over to this device into programs of your own list, until stopped
 ///
-/// Or, with --as NAME and no gateway: let your other devices see and take what your commands have running here.
-/// With this, `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
+/// Or, with --as NAME and no gateway: let your other devices see and take what your commands have running here,
+/// and have a `whimbrel forward` that they hand over go on here, in a program (adapter raw) or at ports. With this,
+/// `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
 /// nothing that a peer sends becomes a part of their command line: {url}, {host} and {port} are this host's. An
 /// entry that does not say `ask = false` asks at this terminal; without one it is left, and the desktop told.
+/// Your devices and friends are kept in step.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel agent --through gate.home.ada@example.org
   whimbrel agent --as phone.ada@example.org
+  whimbrel agent --peer TICKET     (whimbrel agent, without more, prints one on another device)
   whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json
 
 The list of programs, of which the first that matches is taken:
   [[app]]
-  match = \"http\"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT]
+  match = \"http\"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT], a forward's peer
   adapter = \"http\"        # asks by HTTP, gets the rest; raw: bytes as they are; line: begins anew
   run = [\"mpv\", \"--\", \"{url}\"]
   ask = false             # also for all entries, above the first one"))]
@@ -69,6 +77,17 @@ pub(crate) struct Agent {
     /// Be found by this name by your devices that may act for you, to take what runs here
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
+    /// An agent of another device of yours, to keep in step; repeatable
+    #[arg(long, value_name = "NAME|TICKET")]
+    peer: Vec<Peer>,
+    /// Show this device as away
+    #[arg(long)]
+    away: bool,
+    /// Tell nobody whether this device is up
+    #[arg(long, conflicts_with = "away")]
+    invisible: bool,
+    #[command(flatten)]
+    relay: RelayFlag,
     /// The list of programs [default: ~/.config/whimbrel/apps.toml]
     #[arg(long, value_name = "FILE")]
     apps: Option<PathBuf>,
@@ -86,25 +105,44 @@ pub(crate) struct Agent {
     json: bool,
 }
 
+/// What sessions go on in, wherever they come from.
+#[derive(Clone)]
+struct Means {
+    /// The list, if there is one.
+    apps: Option<Arc<Apps>>,
+    bounds: Arc<Bounds>,
+    consent: Arc<Consent>,
+}
+
 pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
     let file = match &args.apps {
         Some(file) => file.clone(),
         None => places::config()?.join("apps.toml"),
     };
-    if args.at.through.is_none() && args.name.is_none() {
-        return Err(Failure::usage(
-            "say whose sessions: --through GATEWAY, or those of this device, --as NAME",
-        ));
-    }
-    let apps = args.at.through.is_some().then(|| Apps::read(&file)).transpose()?;
+    // Without a gateway it does without a list: what is offered waits at ports.
+    let reads = args.at.through.is_some() || args.apps.is_some() || file.exists();
+    let apps = reads.then(|| Apps::read(&file)).transpose()?.map(Arc::new);
+    let means = Means {
+        apps,
+        bounds: Arc::new(Bounds::new(args.most.into(), args.each_minute.into())),
+        consent: Arc::new(Consent::new(globals)),
+    };
     let from = args.from.iter().map(|text| device(globals, text)).collect::<Result<Vec<_>>>()?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = Arc::new(Network::of_user(globals, Wish::default()).await?);
+    if args.is_alone() && args.peer.is_empty() && !network.resolves() {
+        network.close().await;
+        return Err(Failure::usage(
+            "there is nothing to do: give a name service (--names), a device of yours (--peer), or whose \
+             sessions to take: --through GATEWAY",
+        ));
+    }
     let mut tasks = JoinSet::new();
-    let own = by_name(globals, &args, &network, from.clone());
+    let in_step = in_step(globals, &args, &network);
+    let own = by_name(globals, &args, &network, (from.clone(), means.clone()));
     let of_gateway = async {
-        match apps {
-            Some(apps) => serve(globals, &args, &network, (apps, from), &mut tasks).await,
+        match args.at.through {
+            Some(_) => serve(globals, &args, &network, (means, from), &mut tasks).await,
             None => std::future::pending().await,
         }
     };
@@ -114,6 +152,10 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
             Err(error)
         }
         result = own => {
+            let Err(error) = result;
+            Err(error)
+        }
+        result = in_step => {
             let Err(error) = result;
             Err(error)
         }
@@ -130,12 +172,43 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
     result
 }
 
+impl Agent {
+    /// Whether it takes no sessions: it keeps the user's devices in step, and that is all.
+    fn is_alone(&self) -> bool {
+        self.at.through.is_none() && self.name.is_none()
+    }
+}
+
+/// Keeps the user's devices in step. If that is not all that the agent does, what else it does goes on without.
+async fn in_step(globals: &Globals, args: &Agent, network: &Arc<Network>) -> Result<Infallible> {
+    let alone = args.is_alone();
+    let wished = Wished {
+        peers: args.peer.clone(),
+        visible: !args.invisible,
+        away: args.away,
+        told: alone.then_some(args.json),
+    };
+    let _reporter = match alone {
+        true => Some(Reporter::start(network, About::new(COMMAND, None), globals.quiet)?),
+        false => None,
+    };
+    let _ready = alone.then(|| Ready::tell("keeping this user's devices in step"));
+    match group::run(globals.quiet, network, wished).await {
+        Err(error) if !alone => {
+            let why = failure::line(&error);
+            output::note(globals.quiet, format!("warning: your devices are not kept in step: {why}"));
+            std::future::pending().await
+        }
+        ended => ended,
+    }
+}
+
 /// Lets the user's devices take what runs here, if that is wished.
 async fn by_name(
     globals: &Globals,
     args: &Agent,
     network: &Arc<Network>,
-    from: Vec<EndpointId>,
+    (from, means): (Vec<EndpointId>, Means),
 ) -> Result<Infallible> {
     let Some(name) = &args.name else { return std::future::pending().await };
     // With a gateway the command is shown as that one's.
@@ -143,17 +216,22 @@ async fn by_name(
         Some(_) => None,
         None => Some(Reporter::start(network, About::new(COMMAND, Some(name.to_string())), globals.quiet)?),
     };
-    let takers = Takers::new(network.key.clone(), &from);
-    direct::serve(globals.quiet, network, name, takers, News::new(args.json)).await
+    let takers = Takers::new(network.key.clone(), &from, !args.invisible);
+    let reach = (takers, args.relay.texts());
+    let receiver = Receiver { network: network.clone(), means, news: News::new(args.json) };
+    direct::serve(globals.quiet, (network, name), reach, receiver).await
 }
 
 async fn serve(
     globals: &Globals,
     args: &Agent,
     network: &Arc<Network>,
-    (apps, from): (Apps, Vec<EndpointId>),
+    (means, from): (Means, Vec<EndpointId>),
     tasks: &mut JoinSet<bool>,
 ) -> Result<Infallible> {
+    let Means { apps: Some(apps), bounds, consent } = means else {
+        return Err(anyhow::anyhow!("there is no list of programs"));
+    };
     let sessions = args.at.reach(network).await?;
     let (through, news) = (args.at.gateway()?.to_string(), News::new(args.json));
     let told = status(&through, apps.len());
@@ -165,8 +243,8 @@ async fn serve(
         key: network.key.clone(),
         apps,
         from,
-        bounds: Bounds::new(args.most.into(), args.each_minute.into()),
-        consent: Consent::new(globals),
+        bounds,
+        consent,
         news,
         through,
     });
@@ -214,4 +292,10 @@ impl Running {
         let session = self.tasks.remove(&task)?;
         self.again.remove(&session)
     }
+}
+
+/// Decodes whatever comes as a heartbeat.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    group::decode_anything(bytes);
 }

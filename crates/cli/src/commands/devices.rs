@@ -1,28 +1,31 @@
 //! `whimbrel devices`: this user's devices, and keeping them in step.
 
+mod list;
 mod step;
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use whimbrel_devices::{Device, Group, Label, Subject};
+use whimbrel_devices::{Group, Label, Op, Subject, Visibility};
 
 use crate::failure::Failure;
 use crate::network::Peer;
 use crate::options::{Globals, after};
 use crate::output;
-use crate::own_group::{OwnGroup, call, find, refused, warn_of_forks};
+use crate::own_group::{OwnGroup, call, find, refused};
 
 /// List, name, trust and remove this user's devices; keep them in step
 ///
 /// Each device keeps the list of devices and friends itself. Changes are signed, and merge when two
-/// devices meet, however long they were apart: docs/devices.md has the rules.
+/// devices meet, however long they were apart: docs/devices.md has the rules. Those with a `whimbrel agent`
+/// meet by themselves.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel devices list
   whimbrel devices name laptop.ada@example.org desk
   whimbrel devices trust desk
+  whimbrel devices show desk --to friends
   whimbrel devices serve               (on one device, prints a ticket)
   whimbrel devices sync TICKET         (on another)
   whimbrel devices remove desk"))]
@@ -33,9 +36,17 @@ pub(crate) struct Devices {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List this user's devices
-    #[command(after_help = after("Example:\n  whimbrel devices list --json"))]
+    /// List this user's devices, and which are up
+    ///
+    /// `whimbrel agent` hears which are up, and what it heard is shown for 90 seconds.
+    #[command(after_help = after("\
+Examples:
+  whimbrel devices list --json
+  whimbrel devices list --watch"))]
     List {
+        /// Go on, and tell each change, until stopped
+        #[arg(long)]
+        watch: bool,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -59,6 +70,18 @@ enum Action {
         /// Not any more: what it says beyond what is known here no longer counts
         #[arg(long)]
         off: bool,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say who sees whether a device is up
+    #[command(after_help = after("Example:\n  whimbrel devices show desk --to friends"))]
+    Show {
+        /// The device: its personal name, its name or its id
+        device: String,
+        /// Nobody; this user's devices; or those, and friends who may (`whimbrel friends allow`)
+        #[arg(long, value_enum, value_name = "WHOM")]
+        to: Audience,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -94,15 +117,41 @@ enum Action {
     },
 }
 
+/// Who sees whether a device is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Audience {
+    Nobody,
+    Devices,
+    Friends,
+}
+
+impl Audience {
+    fn visibility(self) -> Visibility {
+        match self {
+            Self::Nobody => Visibility::Nobody,
+            Self::Devices => Visibility::Devices,
+            Self::Friends => Visibility::Friends,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Nobody => "nobody",
+            Self::Devices => "devices",
+            Self::Friends => "friends",
+        }
+    }
+}
+
 pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
     match args.action {
         Action::Serve { json } => return step::serve(globals, json).await,
         Action::Sync { peer, json } => return step::sync(globals, &peer, json).await,
+        Action::List { json, watch } => return list::run(globals, json, watch).await,
         _ => {}
     }
     let group = OwnGroup::open(globals)?;
     match args.action {
-        Action::List { json } => list(globals, &group, json),
         Action::Name { device, name, json } => {
             call(&group, &device, &name, false)?;
             if json {
@@ -120,6 +169,16 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
             }
             output::line(format!("{device} may {}act for you", if off { "no longer " } else { "" }))
         }
+        Action::Show { device, to, json } => {
+            group.change(|log, key, now| {
+                let show = Op::Show { device: device_of(log.group(), &device)?, to: to.visibility() };
+                log.write(key, vec![show], now).map_err(refused)
+            })?;
+            if json {
+                return output::json(&json!({ "device": device, "shown_to": to.word() }));
+            }
+            output::line(format!("whether {device} is up is shown to {}", to.word()))
+        }
         Action::Remove { device, json } => {
             let id = group.change(|log, key, now| {
                 let id = device_of(log.group(), &device)?;
@@ -131,7 +190,7 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
             }
             output::line(format!("{device} is removed; other devices hear of it when they meet this one"))
         }
-        Action::Serve { .. } | Action::Sync { .. } => Ok(()),
+        Action::Serve { .. } | Action::Sync { .. } | Action::List { .. } => Ok(()),
     }
 }
 
@@ -140,39 +199,4 @@ fn device_of(group: &Group, text: &str) -> Result<whimbrel_base::EndpointId> {
         Subject::Device(id) => Ok(id),
         _ => Err(Failure::usage(format!("{text} is a friend; use `whimbrel friends`"))),
     }
-}
-
-fn list(globals: &Globals, own: &OwnGroup, as_json: bool) -> Result<()> {
-    let log = own.look(Clone::clone)?;
-    let (group, this) = (log.group(), own.key.id());
-    warn_of_forks(globals.quiet, &log);
-    let names = group.names();
-    let called = |id| names.get(&Subject::Device(id)).map(Label::as_str);
-    if as_json {
-        let devices = group.devices().map(|(id, device)| {
-            json!({
-                "called": called(id), "name": device.name().to_string(), "id": id.to_string(),
-                "trusted": device.is_trusted(), "since": device.since().wall().as_secs(), "this": id == this,
-            })
-        });
-        let devices: Vec<_> = devices.collect();
-        let forked: Vec<String> = log.forked().map(|id| id.to_string()).collect();
-        return output::json(&json!({
-            "user": group.user().to_string(), "this": this.to_string(), "trusted": group.is_trusted(this),
-            "devices": devices, "forked": forked,
-        }));
-    }
-    for (id, device) in group.devices() {
-        output::line(describe(called(id), device, id == this))?;
-    }
-    if group.devices().next().is_none() {
-        output::line("no devices yet; invite one with `whimbrel invite --device`")?;
-    }
-    Ok(())
-}
-
-fn describe(called: Option<&str>, device: &Device, is_this: bool) -> String {
-    let trusted = if device.is_trusted() { ", may act for you" } else { "" };
-    let this = if is_this { ", this one" } else { "" };
-    format!("{}  {}{trusted}{this}", called.unwrap_or("-"), device.name())
 }

@@ -4,12 +4,13 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use whimbrel_base::EndpointId;
-use whimbrel_devices::{Group, Label, Op, Subject};
+use whimbrel_devices::{Friend, Group, Label, Op, Rights, Subject};
 
 use crate::failure::Failure;
 use crate::options::{Globals, after};
 use crate::output;
 use crate::own_group::{OwnGroup, call, find, refused};
+use crate::presence::{self, Presence, Up};
 
 /// List, name and remove friends: users who were introduced to this one
 ///
@@ -21,6 +22,7 @@ Examples:
   whimbrel friends list
   whimbrel friends name bob@example.org bobby
   whimbrel friends device bobby ID
+  whimbrel friends allow bobby
   whimbrel friends remove bobby"))]
 pub(crate) struct Friends {
     #[command(subcommand)]
@@ -43,6 +45,18 @@ enum Action {
         friend: String,
         /// What the friend is called from now on
         name: Label,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a friend see which of your devices are up, of those that are shown to friends
+    #[command(after_help = after("Example:\n  whimbrel friends allow bobby"))]
+    Allow {
+        /// The friend: the personal name, the user name or the id
+        friend: String,
+        /// Not any more
+        #[arg(long)]
+        off: bool,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -83,6 +97,14 @@ pub(crate) async fn run(globals: &Globals, args: Friends) -> Result<()> {
             }
             output::line(format!("{friend} is called {name}"))
         }
+        Action::Allow { friend, off, json } => {
+            allow(&group, &friend, !off)?;
+            if json {
+                return output::json(&json!({ "friend": friend, "may_see": { "presence": !off } }));
+            }
+            let may = if off { "does not see any more" } else { "may see" };
+            output::line(format!("{friend} {may} which of your devices are up"))
+        }
         Action::Device { friend, device, remove, json } => {
             note_device(&group, &friend, device, remove)?;
             if json {
@@ -119,6 +141,16 @@ fn friend_in(group: &Group, text: &str) -> Result<EndpointId> {
     }
 }
 
+/// Says whether a friend may see which devices are up. What else the friend may see stays.
+fn allow(own: &OwnGroup, friend: &str, presence: bool) -> Result<()> {
+    own.change(|log, key, now| {
+        let friend = friend_in(log.group(), friend)?;
+        let rights = log.group().friend(friend).map(Friend::rights).unwrap_or_default();
+        let op = Op::Allow { friend, rights: Rights { presence, ..rights } };
+        log.write(key, vec![op], now).map_err(refused)
+    })
+}
+
 /// Notes that a friend has a device, or has it no more.
 fn note_device(own: &OwnGroup, friend: &str, device: EndpointId, remove: bool) -> Result<()> {
     own.change(|log, key, now| {
@@ -135,12 +167,21 @@ fn list(own: &OwnGroup, as_json: bool) -> Result<()> {
     let group = own.look(|log| log.group().clone())?;
     let names = group.names();
     let called = |id| names.get(&Subject::Friend(id)).map(Label::as_str);
+    let presence = Presence::read(group.user());
+    // Of the friend's own key and of the devices that are known.
+    let up = |id, friend: &Friend| -> Vec<(EndpointId, Up)> {
+        let keys = std::iter::once(id).chain(friend.devices().map(|(device, _)| device));
+        keys.filter_map(|key| Some((key, presence.of(key, presence::now())?))).collect()
+    };
     if as_json {
         let friends = group.friends().map(|(id, friend)| {
             let devices: Vec<_> = friend.devices().map(|(device, _)| device.to_string()).collect();
+            let up = up(id, friend).into_iter().map(|(key, up)| (key.to_string(), up.as_json()));
+            let up: serde_json::Map<String, serde_json::Value> = up.collect();
             json!({
                 "called": called(id), "name": friend.name().map(ToString::to_string), "id": id.to_string(),
                 "devices": devices,
+                "up": up,
                 "may_see": { "presence": friend.rights().presence, "devices": friend.rights().devices },
             })
         });
@@ -148,7 +189,11 @@ fn list(own: &OwnGroup, as_json: bool) -> Result<()> {
     }
     for (id, friend) in group.friends() {
         let name = friend.name().map_or_else(|| id.to_string(), ToString::to_string);
-        output::line(format!("{}  {name}", called(id).unwrap_or("-")))?;
+        let up = up(id, friend);
+        // At one of the devices is enough.
+        let best = up.iter().map(|(_, up)| up).min_by_key(|up| up.away);
+        let best = best.map(|up| format!(", {up}")).unwrap_or_default();
+        output::line(format!("{}  {name}{best}", called(id).unwrap_or("-")))?;
     }
     if group.friends().next().is_none() {
         output::line("no friends yet; introduce yourselves with `whimbrel invite --as` and `whimbrel join`")?;

@@ -5,25 +5,33 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, Name};
 use whimbrel_devices::Subject;
 
 use crate::commands::sessions::{At, find, find_here, with_network};
-use crate::failure::Failure;
-use crate::moving::Word;
+use crate::failure::{self, Failure};
+use crate::moving::{self, Offer, Offered, Ticketed, Word};
+use crate::network::Peer;
 use crate::options::{Globals, after, duration};
 use crate::own_group::{self, OwnGroup};
+use crate::plain::plain;
+use crate::relaying::apart::RelayFlag;
 use crate::{output, status};
+
+/// Characters of a peer's name that another device is told.
+const LONGEST: usize = 200;
 
 /// Let another device take a running connection of this one, once
 ///
 /// The connection stays here until the other device takes it, by `whimbrel take` or `whimbrel agent` there.
 /// Devices of your own that may act for you (`whimbrel devices trust`) need no word at a gateway. Without
-/// --through it is a `whimbrel pipe`, `forward` or `chat` of this host, which goes there directly.
+/// --through it is a `whimbrel pipe`, `forward` or `chat` of this host, which goes there directly; a `forward`
+/// at once, if the device runs `whimbrel agent --as` its name.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel handoff SESSION --to desk         (prints what to run there)
+  whimbrel handoff SESSION --to desk --relay RELAY
   whimbrel handoff SESSION --to desk --through gate.home.ada@example.org"))]
 pub(crate) struct HandOff {
     /// The session: the first digits of its id, as `whimbrel sessions` shows it
@@ -36,6 +44,8 @@ pub(crate) struct HandOff {
     limit: Duration,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    relay: RelayFlag,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -44,7 +54,7 @@ pub(crate) struct HandOff {
 pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
     let to = device(globals, &args.to)?;
     if args.at.through.is_none() {
-        return hand_over(&args, to).await;
+        return hand_over(globals, &args, to).await;
     }
     let id = with_network(globals, async |network| {
         let sessions = args.at.reach(network).await?;
@@ -61,10 +71,23 @@ pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
 }
 
 /// Has the command on this host that has the session wait for the device.
-async fn hand_over(args: &HandOff, to: EndpointId) -> Result<()> {
+async fn hand_over(globals: &Globals, args: &HandOff, to: EndpointId) -> Result<()> {
     let here = find_here(&args.session).await?;
+    let (command, peer) = (here.report.command.clone(), here.session.peer.clone());
     let (session, called, seconds) = (here.session.id, args.to.clone(), args.limit.as_secs());
-    let ticketed = status::hand_over(&here.report, Word { session, to, called, seconds }).await?;
+    let word = Word { session, to, called, seconds, relays: args.relay.texts() };
+    let ticketed = status::hand_over(&here.report, word).await?;
+    if let Some(why) = &ticketed.unrelayed {
+        output::note(globals.quiet, format!("{why}; from another network this may be out of reach"));
+    }
+    if push(globals, args, to, (command, peer), &ticketed).await {
+        if args.json {
+            return output::json(&json!({
+                "session": ticketed.session, "to": to.to_string(), "taken": true,
+            }));
+        }
+        return output::line(format!("{} has taken it", args.to));
+    }
     if args.json {
         return output::json(&json!({
             "session": ticketed.session, "to": to.to_string(), "ticket": ticketed.ticket,
@@ -76,6 +99,42 @@ async fn hand_over(args: &HandOff, to: EndpointId) -> Result<()> {
         "{} may take it for {until}: whimbrel take {id} --from {}",
         args.to, ticketed.ticket
     ))
+}
+
+/// Offers it to the agent of the device, if that has a name and is there. False if it is to be taken there by hand.
+async fn push(
+    globals: &Globals,
+    args: &HandOff,
+    to: EndpointId,
+    (command, peer): (String, String),
+    ticketed: &Ticketed,
+) -> bool {
+    // Without anybody who finds it, it is not even looked for.
+    if globals.names.is_none() && !globals.lan {
+        return false;
+    }
+    let Some(name) = name_of(globals, to) else { return false };
+    let (session, ticket) = (ticketed.session.clone(), ticketed.ticket.clone());
+    let offer = Offer { session, command, peer: plain(&peer, LONGEST), ticket };
+    let agent = Peer::Name(name);
+    let offering = with_network(globals, async |network| Ok(moving::offer(network, &agent, to, offer).await));
+    // The word was given, and holds whatever fails here.
+    match offering.await.unwrap_or_else(|error| Offered::Nobody(failure::line(&error))) {
+        Offered::Taken => return true,
+        Offered::Left(why) => output::note(globals.quiet, format!("{}: {why}", args.to)),
+        Offered::Nobody(why) => tracing::info!(%why, "no agent of that device takes it"),
+    }
+    false
+}
+
+/// What a device of the user is called by everybody.
+fn name_of(globals: &Globals, device: EndpointId) -> Option<Name> {
+    let found = OwnGroup::open(globals)
+        .and_then(|group| group.look(|log| log.group().device(device).map(|device| device.name().clone())));
+    found.unwrap_or_else(|error| {
+        tracing::debug!(error = failure::line(&error), "the names of devices are not known");
+        None
+    })
 }
 
 /// A device by any name that it has here. Any key may be given, also a friend's.

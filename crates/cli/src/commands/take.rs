@@ -7,6 +7,7 @@ mod program;
 mod waiting;
 
 pub(crate) use carry::{Begun, carry};
+pub(crate) use ports::go_on as go_on_at_ports;
 pub(crate) use program::{Place, ended, start};
 pub(crate) use waiting::{Asking, How, Waiting};
 

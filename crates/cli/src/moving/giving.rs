@@ -6,9 +6,10 @@ use futures_util::FutureExt;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use whimbrel_base::EndpointId;
+use whimbrel_relay::Keeper;
 use whimbrel_transport::{CloseCode, CloseReason, Connection, HandOverError, Listener, PathState, Stream};
 
-use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, State};
+use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, Offer, State};
 use super::{LIMIT, WORD_LIMIT};
 
 /// Between two looks at whose a connection is.
@@ -23,6 +24,8 @@ pub(crate) struct Asked {
     over: Connection,
     stream: Stream,
     called: String,
+    /// The relays through which it may have come, until it has what it came for.
+    keeper: Option<Keeper>,
 }
 
 /// What became of a session that was asked for.
@@ -38,13 +41,17 @@ pub(crate) enum Outcome {
 
 /// Waits for the device that the listener lets in, until it has asked for the session with this id. Then the word
 /// was used, whatever becomes of it.
-pub(super) async fn wait(mut listener: Listener, (id, called): (String, String), tell: mpsc::Sender<Asked>) {
+pub(super) async fn wait(
+    (mut listener, keeper): (Listener, Option<Keeper>),
+    (id, called): (String, String),
+    tell: mpsc::Sender<Asked>,
+) {
     while let Some(over) = listener.accept().await {
         let Some(question) = Question::hear(over).await else { continue };
         if question.session().is_some_and(|wanted| !wanted.is_empty() && id.starts_with(wanted)) {
             let Question { over, stream, .. } = question;
             // If the command has ended, the other device hears of that as the end of its connection.
-            let _ = tell.send(Asked { over, stream, called }).await;
+            let _ = tell.send(Asked { over, stream, called, keeper }).await;
             return;
         }
         question.refuse("there is no such session here").await;
@@ -89,8 +96,21 @@ impl Question {
     pub(crate) fn session(&self) -> Option<&str> {
         match &self.ask {
             Ask::Session(wanted) => Some(wanted),
-            Ask::List => None,
+            Ask::List | Ask::Offer(_) => None,
         }
+    }
+
+    /// What it offers, if it asks for nothing.
+    pub(crate) fn offered(&self) -> Option<&Offer> {
+        match &self.ask {
+            Ask::Offer(offer) => Some(offer),
+            Ask::Session(_) | Ask::List => None,
+        }
+    }
+
+    /// Says that what was offered is here.
+    pub(crate) async fn taken(self) {
+        self.answer(&Answer::Taken).await;
     }
 
     /// Says no.
@@ -133,6 +153,7 @@ impl Asked {
         let answer = Answer::Refused(why.to_owned());
         tokio::spawn(FutureExt::boxed(async move {
             last_word(&self.over, &mut self.stream, &answer).await;
+            drop(self.keeper);
         }));
     }
 

@@ -13,6 +13,7 @@ use whimbrel_base::{ConnectionId, EndpointId, SecretKey};
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
 use super::giving::{Asked, wait};
+use crate::relaying::apart;
 use crate::{failure, own_group};
 
 /// No word holds longer, in seconds.
@@ -56,6 +57,9 @@ pub(crate) struct Word {
     pub(crate) called: String,
     /// For how long.
     pub(crate) seconds: u64,
+    /// The relays through which it may come.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) relays: Vec<String>,
 }
 
 /// Where that device finds the session.
@@ -63,6 +67,9 @@ pub(crate) struct Word {
 pub(crate) struct Ticketed {
     pub(crate) session: String,
     pub(crate) ticket: String,
+    /// Why the relays are not in the ticket, if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unrelayed: Option<String>,
 }
 
 impl Known {
@@ -126,9 +133,11 @@ impl Sessions {
         let listener = endpoint.listen(options).await.map_err(|error| {
             format!("cannot wait for the other device: {error}; what waits by ticket itself does not move")
         })?;
+        // In the same network it does without.
+        let (keeper, unrelayed) = apart::keep(endpoint, &word.relays).await;
         let ticket = endpoint.ticket(None).to_string();
         let limit = Duration::from_secs(word.seconds);
-        let waiting = wait(listener, (id.to_string(), word.called.clone()), asked);
+        let waiting = wait((listener, keeper), (id.to_string(), word.called.clone()), asked);
         let waiting = async move {
             let _ = tokio::time::timeout(limit, waiting).await;
         };
@@ -140,7 +149,7 @@ impl Sessions {
                 return Err("the session has ended".to_owned());
             }
         }
-        Ok(Ticketed { session: id.to_string(), ticket })
+        Ok(Ticketed { session: id.to_string(), ticket, unrelayed })
     }
 
     fn forget(&self, id: ConnectionId) {

@@ -40,10 +40,10 @@ pub(crate) async fn take(network: &Network, from: &Peer, session: &str) -> Resul
             let over = connect(network, &Peer::Ticket(ticket)).await?;
             match question(&over, &ask).await? {
                 Answer::Given(state) => accept(network, &over, state).await,
-                Answer::At(_) | Answer::Listed(_) | Answer::Refused(_) => bail!(OTHER),
+                _ => bail!(OTHER),
             }
         }
-        Answer::Listed(_) | Answer::Refused(_) => bail!(OTHER),
+        _ => bail!(OTHER),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn list(network: &Network, from: &Peer) -> Result<Vec<Elsewhere
     let over = connect(network, from).await?;
     match question(&over, &Ask::List).await? {
         Answer::Listed(listed) => Ok(listed),
-        Answer::Given(_) | Answer::At(_) | Answer::Refused(_) => bail!(OTHER),
+        _ => bail!(OTHER),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::tunnel::direction::MOST;
 /// What the taking device begins with.
 pub(super) const HELLO: &[u8; 4] = b"WHN1";
 /// No question is longer.
-pub(super) const MAX_ASK: u32 = 256;
+pub(super) const MAX_ASK: u32 = 4096;
 /// Streams of a connection that moves.
 pub(crate) const MAX_STREAMS: usize = 64;
 /// No answer is longer: what both directions of so many tunnels may hold, and what is around it.
@@ -27,6 +27,21 @@ pub(super) enum Ask {
     Session(String),
     /// What there is. Only an agent answers that.
     List,
+    /// To an agent: it may have this.
+    Offer(Offer),
+}
+
+/// A session that an agent may take at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    /// Its id.
+    pub(crate) session: String,
+    /// What carries it.
+    pub(crate) command: String,
+    /// What people call its peer.
+    pub(crate) peer: String,
+    /// Where the command waits for the agent's device, under the key of who offers it.
+    pub(crate) ticket: String,
 }
 
 /// What the device that has it says.
@@ -41,6 +56,8 @@ pub(super) enum Answer {
     At(String),
     /// By an agent: what there is.
     Listed(Vec<Elsewhere>),
+    /// By an agent: it has taken what was offered.
+    Taken,
 }
 
 /// What another device has.
@@ -178,6 +195,10 @@ mod tests {
         assert_eq!(bytes, b"\0\x01\0\x01\x03bob\xac\x02\x01");
         assert_eq!(postcard::to_stdvec(&Answer::Refused("no".to_owned())).unwrap(), b"\x01\x02no");
         assert_eq!(postcard::to_stdvec(&Answer::At("x".to_owned())).unwrap(), b"\x02\x01x");
+        let [session, command, peer, ticket] = ["5f", "pipe", "p", "x"].map(str::to_owned);
+        let offer = Ask::Offer(Offer { session, command, peer, ticket });
+        assert_eq!(postcard::to_stdvec(&offer).unwrap(), b"\x02\x025f\x04pipe\x01p\x01x");
+        assert_eq!(postcard::to_stdvec(&Answer::Taken).unwrap(), b"\x04");
         let (id, command, peer) = ("5f".to_owned(), "pipe".to_owned(), "p".to_owned());
         let listed = Answer::Listed(vec![Elsewhere { id, command, peer, age: 1, down: 300, up: 2 }]);
         assert_eq!(postcard::to_stdvec(&listed).unwrap(), b"\x03\x01\x025f\x04pipe\x01p\x01\xac\x02\x02");

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,6 +17,9 @@ use crate::limits::{Rule, Who};
 use crate::moving::{Ticketed, Word};
 use crate::multipath::Change;
 use crate::places;
+
+/// For a command to wait for another device: it finds its relays (5 s at most), and these answer (10 s).
+const WORD_LIMIT: Duration = Duration::from_secs(20);
 
 /// The sockets of all commands of this user, dead ones included.
 pub(super) fn sockets() -> Result<Vec<PathBuf>> {
@@ -53,14 +57,14 @@ pub(crate) async fn ask_all() -> Result<Vec<Report>> {
 
 /// Asks one command.
 async fn ask(file: &Path, request: &[u8]) -> io::Result<Report> {
-    match Answer::read(&exchange(file, request).await?)? {
+    match Answer::read(&exchange(file, request, LIMIT).await?)? {
         Answer::Report(report) => Ok(*report),
         Answer::Refusal { error } => Err(io::Error::other(error)),
     }
 }
 
 /// What one command says to a request.
-async fn exchange(file: &Path, request: &[u8]) -> io::Result<Vec<u8>> {
+async fn exchange(file: &Path, request: &[u8], limit: Duration) -> io::Result<Vec<u8>> {
     let exchange = async {
         let mut socket = UnixStream::connect(file).await?;
         socket.write_all(request).await?;
@@ -69,7 +73,7 @@ async fn exchange(file: &Path, request: &[u8]) -> io::Result<Vec<u8>> {
         socket.take(MAX_REPORT).read_to_end(&mut answer).await?;
         Ok(answer)
     };
-    tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+    tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
 /// Asks the command with this socket.
@@ -103,7 +107,7 @@ pub(crate) async fn lift_limit(report: &Report, who: Who) -> Result<Report> {
 pub(crate) async fn hand_over(report: &Report, word: Word) -> Result<Ticketed> {
     let file = socket_of(report.pid);
     let request = serde_json::to_vec(&Request { hand_over: Some(word), ..Request::default() })?;
-    let asked = exchange(&file, &request).await;
+    let asked = exchange(&file, &request, WORD_LIMIT).await;
     let answer = asked.with_context(|| format!("no answer on {}", file.display()))?;
     let value: serde_json::Value =
         serde_json::from_slice(&answer).context("the command says something else")?;

@@ -26,9 +26,10 @@ use crate::locator::Locator;
 use crate::punch::{self, Found};
 use crate::shared::Shared;
 
-/// The server needs so long to open its gateway after it has heard our candidates, which leave just before we
-/// dial.
-const LEAD: Duration = Duration::from_millis(10);
+/// The server has opened its gateway when what we dial with is there: our candidates leave just before, and may
+/// come by a relay that is so far out of the way. Where it is further, the server's own packets tell when to dial
+/// again.
+const LEAD: Duration = Duration::from_millis(20);
 /// Candidates that are dialled before anything came from there, at most.
 const UNHEARD: usize = 3;
 /// How long an attempt may take, or so many round trips.
@@ -227,23 +228,38 @@ fn direct_ways(joiner: &Joiner) -> Vec<Candidate> {
     candidates(&set, &direct, &joiner.shared.suspect_locals(), exclusive)
 }
 
+/// What was dialled, and whether the peer had been heard from there.
+#[derive(Debug, Default)]
+struct Tried(Vec<(SocketAddr, bool)>);
+
+impl Tried {
+    /// Each is dialled once unheard and once heard at most: what was sent before the peer's gateway was open got
+    /// lost there, and QUIC sends it again late. A packet of the peer says that it is open.
+    fn is_due(&mut self, at: SocketAddr, is_heard: bool) -> bool {
+        match self.0.iter_mut().find(|(tried, _)| *tried == at) {
+            Some((_, was_heard)) => is_heard && !std::mem::replace(was_heard, true),
+            None => {
+                self.0.push((at, is_heard));
+                true
+            }
+        }
+    }
+}
+
 /// Dials what may be open, and what the peer was heard from, until a path is answered.
 async fn dial(joiner: &Joiner, relayed: &Relayed, exit: Exit, mut opened: mpsc::Receiver<Found>) -> End {
     let keeping = Joiner { keeps: Some(relayed.path), ..joiner.clone() };
     let (core, shared) = (&joiner.endpoint, &joiner.shared);
-    let mut dialled: Vec<SocketAddr> = Vec::new();
+    let mut tried = Tried::default();
     let mut running: JoinSet<io::Result<Dialled>> = JoinSet::new();
     let mut pending = Pending::default();
     tokio::time::sleep(LEAD).await;
     let first: Vec<SocketAddr> = core.worth_punching(shared).into_iter().take(UNHEARD).collect();
     loop {
         let heard = shared.lock().punching.came_from().to_vec();
-        for at in first.iter().copied().chain(heard) {
-            if dialled.contains(&at) {
-                continue;
-            }
-            dialled.push(at);
-            if !exit.leads_to(at) {
+        let unheard = first.iter().map(|at| (*at, false));
+        for (at, is_heard) in unheard.chain(heard.into_iter().map(|at| (at, true))) {
+            if !tried.is_due(at, is_heard) || !exit.leads_to(at) {
                 continue;
             }
             let socket = lock(&core.sockets).quic_for(at);
@@ -274,5 +290,27 @@ async fn dial(joiner: &Joiner, relayed: &Relayed, exit: Exit, mut opened: mpsc::
                 News::Over => return End::Over,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_peer_is_heard_from_is_dialled_once_more_and_nothing_else_is() {
+        let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let mut tried = Tried::default();
+        let due = [
+            (one, false),
+            (one, false),
+            (one, true),
+            (one, true),
+            (one, false),
+            (other, true),
+            (other, true),
+        ];
+        let due = due.map(|(at, is_heard)| tried.is_due(at, is_heard));
+        assert_eq!(due, [true, false, true, false, false, true, false]);
     }
 }

@@ -9,6 +9,7 @@ use serde_json::json;
 use whimbrel_lab::{Block, NatKind};
 
 use super::millis;
+use super::stage::Stage;
 use super::systems::System;
 use crate::benches::{Plan, lanes};
 use crate::lab::Homes;
@@ -159,19 +160,35 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     output.finish(&SPEC, settings, &trials)
 }
 
-fn one(job: &Job) -> Result<(Vec<Trial>, ())> {
-    let homes = Homes::behind(job.gateways.map(|gateway| gateway == Gateway::CarrierGrade))?;
-    homes.set_kind(NatKind::PortRestricted)?;
-    for (nat, gateway) in homes.gateways().iter().zip(job.gateways) {
-        nat.set_kind(gateway.kind())?;
-        if let Some(block) = gateway.block() {
-            nat.router().block(block)?;
+/// Two homes and what runs in them. Dropped in this order.
+struct World {
+    stage: Box<dyn Stage>,
+    homes: Homes,
+}
+
+impl World {
+    fn new(job: &Job) -> Result<Self> {
+        let homes = Homes::behind(job.gateways.map(|gateway| gateway == Gateway::CarrierGrade))?;
+        homes.set_kind(NatKind::PortRestricted)?;
+        for (nat, gateway) in homes.gateways().iter().zip(job.gateways) {
+            nat.set_kind(gateway.kind())?;
+            if let Some(block) = gateway.block() {
+                nat.router().block(block)?;
+            }
         }
+        Ok(Self { stage: job.system.stage(&homes)?, homes })
     }
-    let stage = job.system.stage(&homes)?;
+}
+
+fn one(job: &Job) -> Result<(Vec<Trial>, ())> {
+    let mut world = World::new(job)?;
     let mut times = Vec::new();
-    for _ in 0..job.attempts {
-        let connected = stage.connect(&homes).context("the client does not connect at all")?;
+    for attempt in 0..job.attempts {
+        if attempt > 0 && job.gateways.contains(&Gateway::Symmetric) {
+            // A server searches for ports twice, and then once a minute.
+            world = World::new(job)?;
+        }
+        let connected = world.stage.connect(&world.homes).context("the client does not connect at all")?;
         times.extend(connected.direct_after(job.limit()).map(millis));
     }
     let share = times.len() as f64 / f64::from(job.attempts.max(1));

@@ -115,6 +115,17 @@ impl Apps {
         let app = self.app.iter().find(|app| app.which.matches(to))?;
         Some((app, app.ask.or(self.ask).unwrap_or(true)))
     }
+
+    /// The first entry for a forward to this peer, of those that take bytes as they are, and whether it asks.
+    pub(super) fn find_peer(&self, peer: &str) -> Option<(&App, bool)> {
+        let app = self.app.iter().find(|app| app.adapter == How::Raw && app.which.is_of(peer))?;
+        Some((app, app.ask.or(self.ask).unwrap_or(true)))
+    }
+
+    /// Whether all entries ask that say nothing, because the list says so.
+    pub(super) fn asks(&self) -> bool {
+        self.ask == Some(true)
+    }
 }
 
 impl App {

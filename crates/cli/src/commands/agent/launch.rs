@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -30,11 +31,11 @@ const OF_THE_MANAGER: [&str; 6] =
 pub(super) struct Launcher {
     pub(super) sessions: SessionsAt,
     pub(super) key: SecretKey,
-    pub(super) apps: Apps,
+    pub(super) apps: Arc<Apps>,
     /// Devices that may have programs started, beside the user's own.
     pub(super) from: Vec<EndpointId>,
-    pub(super) bounds: Bounds,
-    pub(super) consent: Consent,
+    pub(super) bounds: Arc<Bounds>,
+    pub(super) consent: Arc<Consent>,
     pub(super) news: News,
     /// The gateway, as people wrote it.
     pub(super) through: String,
@@ -42,7 +43,7 @@ pub(super) struct Launcher {
 
 /// Why a session stays where it is.
 #[derive(Debug)]
-enum Left {
+pub(super) enum Left {
     Stranger,
     NoApp(String),
     Busy(Busy),
@@ -50,6 +51,8 @@ enum Left {
     Declined,
     Program(String),
     NotGiven(String),
+    /// A command that is so called goes on in a terminal only.
+    Terminal(String),
 }
 
 impl std::fmt::Display for Left {
@@ -64,13 +67,14 @@ impl std::fmt::Display for Left {
             Self::Declined => f.write_str("it stays there, as you wish"),
             Self::Program(error) => write!(f, "it stays there: {error}"),
             Self::NotGiven(error) => write!(f, "it is not here: {error}"),
+            Self::Terminal(command) => write!(f, "it stays there: a {command} needs a terminal to go on in"),
         }
     }
 }
 
 impl Left {
     /// For programs.
-    fn reason(&self) -> &'static str {
+    pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Stranger => "stranger",
             Self::NoApp(_) => "no-app",
@@ -79,10 +83,11 @@ impl Left {
             Self::Declined => "declined",
             Self::Program(_) => "program",
             Self::NotGiven(_) => "not-given",
+            Self::Terminal(_) => "terminal",
         }
     }
 
-    fn program(error: anyhow::Error) -> Self {
+    pub(super) fn program(error: anyhow::Error) -> Self {
         Self::Program(failure::line(&error))
     }
 }
@@ -229,7 +234,7 @@ async fn look<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Re
 }
 
 /// Waits until the program connects, and asks as it should.
-async fn connects(waiting: Waiting, program: &mut Option<Child>) -> Result<Asking> {
+pub(super) async fn connects(waiting: Waiting, program: &mut Option<Child>) -> Result<Asking> {
     tokio::select! {
         asking = waiting.program() => asking,
         status = ended(program) => anyhow::bail!("the program ended before it connected: {}", status?),
@@ -240,7 +245,7 @@ async fn connects(waiting: Waiting, program: &mut Option<Child>) -> Result<Askin
 }
 
 /// A program reads nothing that is typed to the agent, and what it prints is none of the agent's results.
-fn prepare(command: &mut Command) -> Result<()> {
+pub(super) fn prepare(command: &mut Command) -> Result<()> {
     let errors = std::io::stderr().as_fd().try_clone_to_owned().context("there is no standard error")?;
     // Ctrl-C is for the agent: a program that ended by it would end its session.
     command.stdin(Stdio::null()).stdout(Stdio::from(errors)).process_group(0);

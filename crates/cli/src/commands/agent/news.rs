@@ -44,9 +44,14 @@ impl News {
 
     /// Something about a session, with further fields for programs.
     pub(super) fn of(self, event: &str, session: &Listed, text: &str, more: Value) {
-        let (id, to, text) = (session.id.to_string(), session.to.to_string(), plain(text, LONGEST));
+        self.about((&session.id.to_string(), &session.to.to_string()), event, text, more);
+    }
+
+    /// The same about one with this id, that leads there.
+    pub(super) fn about(self, (id, to): (&str, &str), event: &str, text: &str, more: Value) {
+        let (to, text) = (plain(to, LONGEST), plain(text, LONGEST));
         if !self.json {
-            return told(output::line(format!("{}  {to}  {text}", &id[..8])));
+            return told(output::line(format!("{}  {to}  {text}", id.get(..8).unwrap_or(id))));
         }
         let mut object = json!({ "event": event, "session": id, "to": to, "text": text });
         if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {

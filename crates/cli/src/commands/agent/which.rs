@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use serde::Deserialize;
+use whimbrel_base::Name;
 use whimbrel_proxy::{Destination, Pattern};
 
 /// What `http` stands for.
@@ -20,6 +21,8 @@ pub(super) enum Which {
     Ports(RangeInclusive<u16>),
     /// Hosts, and perhaps ports.
     Hosts(Pattern),
+    /// What `whimbrel forward` leads to, by its name.
+    Peer(Name),
 }
 
 impl Which {
@@ -30,6 +33,17 @@ impl Which {
             Self::Http => HTTP.contains(&to.port()),
             Self::Ports(ports) => ports.contains(&to.port()),
             Self::Hosts(pattern) => pattern.matches(to),
+            Self::Peer(_) => false,
+        }
+    }
+
+    /// Whether the peer of a forward is one of them.
+    pub(super) fn is_of(&self, peer: &str) -> bool {
+        match self {
+            Self::Any => true,
+            // It may have its key behind it.
+            Self::Peer(name) => peer.split('=').next() == Some(name.as_str()),
+            Self::Http | Self::Ports(_) | Self::Hosts(_) => false,
         }
     }
 }
@@ -43,13 +57,19 @@ impl TryFrom<String> for Which {
             "http" => return Ok(Self::Http),
             _ => {}
         }
+        if text.contains('@')
+            && let Ok(name) = text.parse()
+        {
+            return Ok(Self::Peer(name));
+        }
         let found = match text.strip_prefix("*:") {
             Some(ports) => read_ports(ports).map(Self::Ports),
             None => text.parse().ok().map(Self::Hosts),
         };
         found.ok_or_else(|| {
             format!(
-                "`match` is {text:?}; write any, http, *:PORT, or HOST, *.DOMAIN or NET, perhaps with :PORT"
+                "`match` is {text:?}; write any, http, *:PORT, a peer's name, or HOST, *.DOMAIN or NET, perhaps \
+                 with :PORT"
             )
         })
     }
@@ -86,6 +106,18 @@ mod tests {
             those.iter().for_each(|to| assert!(is(which, to), "{which}: {to}"));
             others.iter().for_each(|to| assert!(!is(which, to), "{which}: {to}"));
         }
+    }
+
+    #[test]
+    fn forwards_are_known_by_their_peer() {
+        let is = |which: &str, peer: &str| Which::try_from(which.to_owned()).unwrap().is_of(peer);
+        assert!(is("any", "web.home.ada@example.org") && is("any", "someone"));
+        assert!(is("web.home.ada@example.org", "web.home.ada@example.org"));
+        for which in ["http", "*:80", "example.org", "home.ada@example.org"] {
+            assert!(!is(which, "web.home.ada@example.org"), "{which}");
+        }
+        let by_name = Which::try_from("web.home.ada@example.org".to_owned()).unwrap();
+        assert!(!by_name.matches(&"example.org:80".parse().unwrap()));
     }
 
     #[test]

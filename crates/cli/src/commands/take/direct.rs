@@ -39,7 +39,9 @@ async fn go_on(
     let taken = moving::take(network, from, session).await?;
     match taken.state {
         State::Pipe(halves) => pipe::go_on(globals, network, taken.connection, halves).await,
-        State::Forward(all) => ports::go_on(taken.connection, all, json).await,
+        State::Forward(all) => {
+            ports::go_on(taken.connection, all, None, |at, peer| ports::print(json, at, peer)).await
+        }
         State::Chat(talk) => chat::go_on(globals, network, (taken.connection, talk), json).await,
     }
 }

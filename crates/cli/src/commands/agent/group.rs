@@ -1,0 +1,283 @@
+//! The user's group in step by itself: agents of the user's devices, and of friends who may, keep connections to each
+//! other. Heartbeats say which version of the group a device has and whether it is up; differences are fetched.
+//!
+//! ```text
+//! policy     who is told what, and when
+//! watching   the group as its file has it
+//! pulse      heartbeats as they are said
+//! talk       one connection
+//! ```
+
+mod policy;
+mod pulse;
+mod talk;
+mod watching;
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures_util::FutureExt;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+use whimbrel_base::EndpointId;
+use whimbrel_devices::Replica;
+use whimbrel_transport::{Allow, Connection, ListenOptions};
+
+use self::policy::Told;
+pub(super) use self::policy::called;
+use self::pulse::Pulse;
+#[cfg(feature = "fuzzing")]
+pub(super) use self::pulse::decode_anything;
+use self::watching::Known;
+use crate::network::{Network, Peer, connect};
+use crate::own_group::OwnGroup;
+use crate::presence::{self, Presence, Said};
+use crate::{failure, output};
+
+/// Connections of other agents.
+const MOST_GUESTS: usize = 128;
+/// Of them of one device, which may run more than one agent.
+const MOST_OF_ONE: usize = 4;
+/// Devices that are brought up to date at once.
+const MOST_MEETINGS: usize = 8;
+/// For a device to answer a call.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// Between two looks whether other commands are to be told who is up.
+const WRITE: Duration = Duration::from_secs(1);
+const READY: &str = "your devices and friends are kept in step here";
+
+/// What the user wishes.
+pub(super) struct Wished {
+    /// Devices to call beside those that are found by their keys.
+    pub(super) peers: Vec<Peer>,
+    /// Whether anybody is told that this device is up.
+    pub(super) visible: bool,
+    /// Whether the user is not at it.
+    pub(super) away: bool,
+    /// Say on standard output that it is ready, as JSON or not: the agent does nothing else.
+    pub(super) told: Option<bool>,
+}
+
+/// What all connections share.
+struct Shared {
+    network: Arc<Network>,
+    replica: Arc<Replica>,
+    known: watch::Receiver<Arc<Known>>,
+    presence: Mutex<Presence>,
+    meetings: Semaphore,
+    visible: bool,
+    away: bool,
+    began: Instant,
+}
+
+impl Shared {
+    fn known(&self) -> Arc<Known> {
+        self.known.borrow().clone()
+    }
+
+    /// What a peer is told; `None` for strangers.
+    fn told(&self, known: &Known, peer: EndpointId) -> Option<Told> {
+        policy::told(&known.group, self.network.id(), peer, self.visible)
+    }
+
+    fn pulse(&self, known: &Known, told: Told) -> Pulse {
+        let seconds = u32::try_from(self.began.elapsed().as_secs()).unwrap_or(u32::MAX);
+        Pulse {
+            version: told.group.then_some(known.digest),
+            presence: told.presence.then_some(Said { away: self.away, seconds }),
+        }
+    }
+
+    fn presence(&self) -> MutexGuard<'_, Presence> {
+        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, peer: EndpointId, said: Option<Said>) {
+        self.presence().hear(peer, said, presence::now());
+    }
+}
+
+/// Keeps the group in step until the endpoint is closed. Does nothing where nobody could be found.
+///
+/// # Errors
+/// When the group cannot be read at the beginning, or nobody can be listened for.
+pub(super) async fn run(quiet: bool, network: &Arc<Network>, wished: Wished) -> Result<Infallible> {
+    if !network.resolves() && wished.peers.is_empty() {
+        return std::future::pending().await;
+    }
+    let own = OwnGroup::of(network.key.clone())?;
+    let first = watching::read(&own.replica).await?;
+    let user = first.group.user();
+    let (tell, known) = watch::channel(Arc::new(first));
+    let mut watching = pin!(watching::follow(own.file.clone(), own.replica.clone(), tell));
+    let shared = Arc::new(Shared {
+        network: network.clone(),
+        replica: own.replica,
+        known: known.clone(),
+        presence: Mutex::default(),
+        meetings: Semaphore::new(MOST_MEETINGS),
+        visible: wished.visible,
+        away: wished.away,
+        began: Instant::now(),
+    });
+    let asked = shared.clone();
+    let allow = Allow::check(move |peer| {
+        let is_let_in = asked.told(&asked.known(), peer).is_some();
+        async move { is_let_in }
+    });
+    let mut listener = network.endpoint.listen(ListenOptions::unnamed().allow(allow)).await?;
+    if let Some(in_json) = wished.told {
+        ready(quiet, network, in_json)?;
+    }
+    let mut called = Called::default();
+    let mut guests = Guests::default();
+    let mut changes = known;
+    let mut writing = tokio::time::interval(WRITE);
+    writing.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut written = Presence::default();
+    called.follow(&shared, &wished.peers);
+    loop {
+        tokio::select! {
+            never = &mut watching => match never {},
+            came = listener.accept(), if guests.tasks.len() < MOST_GUESTS => {
+                guests.begin(&shared, came.context("the endpoint is closed")?);
+            }
+            Some(_) = guests.tasks.join_next(), if !guests.tasks.is_empty() => guests.forget_ended(),
+            Ok(()) = changes.changed() => called.follow(&shared, &wished.peers),
+            _ = writing.tick() => write(&shared, user, &mut written).await,
+        }
+    }
+}
+
+fn ready(quiet: bool, network: &Network, in_json: bool) -> Result<()> {
+    let ticket = network.ticket(None, None).to_string();
+    if in_json {
+        return output::json(&serde_json::json!({ "event": "ready", "text": READY, "ticket": ticket }));
+    }
+    output::note(quiet, READY);
+    output::line(ticket)
+}
+
+/// Tells other commands who is up, if that is another than was written.
+async fn write(shared: &Shared, user: EndpointId, written: &mut Presence) {
+    let now = {
+        let known = shared.known();
+        let mut presence = shared.presence();
+        presence.keep(|device| {
+            device.parse::<EndpointId>().is_ok_and(|device| policy::may_be_heard(&known.group, device))
+        });
+        presence.clone()
+    };
+    if now == *written {
+        return;
+    }
+    let new = now.clone();
+    let result = tokio::task::spawn_blocking(move || new.write(user)).await;
+    match result.context("the process is ending").and_then(|written| written) {
+        Ok(()) => *written = now,
+        Err(error) => {
+            tracing::warn!(error = failure::line(&error), "other commands do not know which devices are up");
+        }
+    }
+}
+
+/// Devices that are called, each by a task of its own.
+#[derive(Default)]
+struct Called {
+    tasks: JoinSet<()>,
+    by_peer: HashMap<String, AbortHandle>,
+}
+
+impl Called {
+    /// Calls those that are to be called now, and no others.
+    fn follow(&mut self, shared: &Arc<Shared>, peers: &[Peer]) {
+        let known = shared.known();
+        let by_ticket = |id: EndpointId| {
+            peers.iter().any(|peer| matches!(peer, Peer::Ticket(ticket) if ticket.id() == id))
+        };
+        let found = shared
+            .network
+            .resolves()
+            .then(|| policy::called(&known.group, shared.network.id(), shared.visible));
+        let by_key = found.unwrap_or_default().into_iter().filter(|id| !by_ticket(*id)).map(Peer::Key);
+        let wanted: HashMap<String, Peer> =
+            by_key.chain(peers.iter().cloned()).map(|peer| (peer.as_argument(), peer)).collect();
+        self.by_peer.retain(|peer, task| {
+            let stays = wanted.contains_key(peer);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        // Those that were let go.
+        while self.tasks.try_join_next().is_some() {}
+        for (name, peer) in wanted {
+            if !self.by_peer.contains_key(&name) {
+                let task = self.tasks.spawn(FutureExt::boxed(call(shared.clone(), peer)));
+                self.by_peer.insert(name, task);
+            }
+        }
+    }
+}
+
+/// Calls a device for as long as this is polled, also when it is away for weeks.
+async fn call(shared: Arc<Shared>, peer: Peer) {
+    let mut failures = 0_u32;
+    loop {
+        match tokio::time::timeout(CALL_LIMIT, connect(&shared.network, &peer)).await {
+            Ok(Ok(connection)) => {
+                if talk::run(&shared, &connection, true).await {
+                    failures = 0;
+                }
+            }
+            Ok(Err(error)) => tracing::debug!(%peer, error = failure::line(&error), "it does not answer"),
+            Err(_) => tracing::debug!(%peer, "it does not answer in time"),
+        }
+        failures = failures.saturating_add(1);
+        tokio::time::sleep(policy::again(failures, chance())).await;
+    }
+}
+
+/// Agents that called, the newest connection of each last.
+#[derive(Default)]
+struct Guests {
+    tasks: JoinSet<()>,
+    by_peer: HashMap<EndpointId, VecDeque<AbortHandle>>,
+}
+
+impl Guests {
+    /// One has called. The oldest of too many connections is of no use any more.
+    fn begin(&mut self, shared: &Arc<Shared>, connection: Connection) {
+        let (peer, shared) = (connection.peer_id(), shared.clone());
+        let talking = async move {
+            talk::run(&shared, &connection, false).await;
+        };
+        let task = self.tasks.spawn(FutureExt::boxed(talking));
+        let of_peer = self.by_peer.entry(peer).or_default();
+        of_peer.push_back(task);
+        if of_peer.len() > MOST_OF_ONE
+            && let Some(oldest) = of_peer.pop_front()
+        {
+            oldest.abort();
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        self.by_peer.retain(|_, tasks| {
+            tasks.retain(|task| !task.is_finished());
+            !tasks.is_empty()
+        });
+    }
+}
+
+/// A number by chance. Without randomness all devices come at once: that is no error.
+fn chance() -> u16 {
+    let mut bytes = [0; 2];
+    let _ = getrandom::fill(&mut bytes);
+    u16::from_be_bytes(bytes)
+}

@@ -1,0 +1,132 @@
+//! One connection between two agents. Both may begin a heartbeat: who called in each period, and each of them when its
+//! group has changed.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use whimbrel_devices::Met;
+use whimbrel_transport::{CloseCode, Connection, Stream};
+
+use super::pulse::{BEAT, MEET, Pulse, WORD_LIMIT};
+use super::{Shared, chance, policy};
+use crate::failure;
+
+/// How long a meeting may take in all: what came until then is kept, and the next one goes on.
+const MEETING_LIMIT: Duration = Duration::from_secs(10 * 60);
+/// Between two answers on one connection.
+const GAP: Duration = Duration::from_millis(100);
+/// The peer hears that it is told nothing.
+const STRANGER: CloseCode = CloseCode::application(5);
+
+/// Talks until the connection is over, or the peer is no member and no friend any more. Returns whether it answered.
+pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -> bool {
+    let answered = AtomicBool::new(false);
+    let ended = tokio::select! {
+        ended = beat(shared, connection, calls, &answered) => ended,
+        ended = answer(shared, connection) => ended,
+        reason = connection.closed() => {
+            tracing::debug!(peer = %connection.peer_id(), %reason, "a device has gone");
+            // An agent that is stopped ends its connections; one that loses its network does not.
+            shared.hear(connection.peer_id(), None);
+            return answered.load(Ordering::Relaxed);
+        }
+    };
+    let Err(error) = ended;
+    // One that just does not answer is known until what it said goes stale.
+    if shared.told(&shared.known(), connection.peer_id()).is_none() {
+        shared.hear(connection.peer_id(), None);
+    }
+    tracing::debug!(peer = %connection.peer_id(), error = failure::line(&error), "a device is left");
+    connection.abort(STRANGER, "there is nothing to say");
+    answered.load(Ordering::Relaxed)
+}
+
+/// Says which version this device has, and fetches what it lacks.
+async fn beat(
+    shared: &Shared,
+    connection: &Connection,
+    calls: bool,
+    answered: &AtomicBool,
+) -> Result<Infallible> {
+    let (mut changes, peer) = (shared.known.clone(), connection.peer_id());
+    let mut in_vain = None;
+    if !calls {
+        changes.changed().await?;
+    }
+    loop {
+        let known = changes.borrow_and_update().clone();
+        // One that knows nothing yet has nothing to keep for itself.
+        let told = match shared.told(&known, peer) {
+            None if calls && known.is_new => policy::Told { group: true, presence: false },
+            told => told.context("it is no device and no friend")?,
+        };
+        let theirs = shared.pulse(&known, told).ask(connection).await?;
+        answered.store(true, Ordering::Relaxed);
+        shared.hear(peer, theirs.presence);
+        if let Some(theirs) = theirs.version.filter(|_| told.group)
+            && policy::should_meet(known.digest, theirs, in_vain)
+        {
+            let met = meet(shared, connection).await?;
+            tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device");
+            in_vain = (!met.agree).then_some((known.digest, theirs));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(policy::pause(chance())), if calls => {}
+            changed = changes.changed() => {
+                changed?;
+                tokio::time::sleep(policy::soon(chance())).await;
+            }
+        }
+    }
+}
+
+async fn meet(shared: &Shared, connection: &Connection) -> Result<Met> {
+    let _place = shared.meetings.acquire().await?;
+    let meeting = async {
+        let mut stream = connection.open_stream().await?;
+        stream.write_all(MEET).await?;
+        anyhow::Ok(whimbrel_devices::call(shared.replica.clone(), connection.peer_id(), stream).await?)
+    };
+    tokio::time::timeout(MEETING_LIMIT, meeting).await?
+}
+
+/// Answers what the peer begins, one after the other.
+async fn answer(shared: &Shared, connection: &Connection) -> Result<Infallible> {
+    loop {
+        let stream = connection.accept_stream().await?;
+        answer_one(shared, connection, stream).await?;
+        tokio::time::sleep(GAP).await;
+    }
+}
+
+async fn answer_one(shared: &Shared, connection: &Connection, mut stream: Stream) -> Result<()> {
+    let peer = connection.peer_id();
+    let mut begins = [0; BEAT.len()];
+    let reading = stream.read_exact(&mut begins);
+    tokio::time::timeout(WORD_LIMIT, reading).await.map_err(io::Error::from)??;
+    let known = shared.known();
+    // One that was called while nothing was known may ask back, and hears nothing.
+    let told = shared.told(&known, peer).context("it is no device and no friend")?;
+    if begins == *BEAT {
+        let talking = async {
+            let theirs = Pulse::hear(&mut stream).await?;
+            shared.hear(peer, theirs.presence);
+            shared.pulse(&known, told).say(&mut stream).await
+        };
+        tokio::time::timeout(WORD_LIMIT, talking).await.map_err(io::Error::from)??;
+        return Ok(());
+    }
+    if begins != *MEET || !told.group {
+        bail!("it says something else");
+    }
+    // Where many come at once the others come again with their next heartbeats.
+    let Ok(_place) = shared.meetings.try_acquire() else { return Ok(()) };
+    let meeting = whimbrel_devices::answer(shared.replica.clone(), peer, stream);
+    let met = tokio::time::timeout(MEETING_LIMIT, meeting).await??;
+    tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device");
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! What another device of the user has running, and offers to this one: a forward goes on in a program of the user's
+//! list, or at ports. No gateway is between.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::process::Child;
+use tokio::time::Instant;
+use whimbrel_base::{EndpointId, Ticket};
+
+use super::Means;
+use super::apps::{App, Apps};
+use super::consent::Answer;
+use super::launch::{Left, connects, prepare};
+use super::news::News;
+use crate::commands::sessions::Names;
+use crate::commands::take::{How, LAST, Waiting, ended, go_on_at_ports, start};
+use crate::failure;
+use crate::moving::{self, Offer, Question, State, Taken};
+use crate::network::{Network, Peer};
+use crate::plain::plain;
+
+/// Characters of a question.
+const LONGEST: usize = 300;
+/// Of a session's id.
+const DIGITS: usize = 32;
+/// The only command that goes on without a terminal.
+const FORWARD: &str = "forward";
+
+/// Takes what is offered.
+pub(super) struct Receiver {
+    pub(super) network: Arc<Network>,
+    pub(super) means: Means,
+    pub(super) news: News,
+}
+
+/// A program that has connected, and waits for its session.
+struct Program {
+    socket: TcpStream,
+    child: Option<Child>,
+}
+
+impl Receiver {
+    /// Takes what a device offers that may, unless the user does not wish it, and goes on with it until it ends.
+    pub(super) async fn serve(&self, question: Question) {
+        let Some(offer) = question.offered().cloned() else { return };
+        let device = question.device();
+        let called = self.name(device).await;
+        let by = json!({ "by": device.to_string() });
+        self.tell(&offer, "handed", &format!("handed over by {called}"), by);
+        // It counts from here to its end.
+        let place = self.means.bounds.take(Instant::now());
+        let taken = match &place {
+            Ok(_) => self.take(&offer, (device, &called)).await,
+            Err(busy) => Err(Left::Busy(*busy)),
+        };
+        match taken {
+            Ok((taken, program)) => {
+                self.tell(&offer, "taken", "goes on here", json!({}));
+                tokio::join!(question.taken(), self.go_on(&offer, taken, program));
+            }
+            Err(left) => {
+                self.tell(&offer, "left", &left.to_string(), json!({ "reason": left.reason() }));
+                question.refuse(&left.to_string()).await;
+            }
+        }
+    }
+
+    /// Has the program ready, if the list has one, and then the session.
+    async fn take(
+        &self,
+        offer: &Offer,
+        (device, called): (EndpointId, &str),
+    ) -> Result<(Taken, Option<Program>), Left> {
+        if offer.command != FORWARD {
+            return Err(Left::Terminal(offer.command.clone()));
+        }
+        // A device sends nobody to another one.
+        let ticket = offer.ticket.parse().ok().filter(|at: &Ticket| at.id() == device && at.name().is_none());
+        let ticket = ticket.ok_or_else(|| Left::NotGiven("it is somewhere else".to_owned()))?;
+        let apps = self.means.apps.as_deref();
+        let app = apps.and_then(|apps| apps.find_peer(&offer.peer));
+        if app.map_or(apps.is_some_and(Apps::asks), |(_, asks)| asks) {
+            self.ask(offer, app.map(|(app, _)| app), called).await?;
+        }
+        let program = match app {
+            Some((app, _)) => Some(self.start(offer, app).await.map_err(Left::program)?),
+            None => None,
+        };
+        let taking = moving::take(&self.network, &Peer::Ticket(ticket), &offer.session);
+        let taken = taking.await.map_err(|error| Left::NotGiven(failure::line(&error)))?;
+        Ok((taken, program))
+    }
+
+    async fn ask(&self, offer: &Offer, app: Option<&App>, called: &str) -> Result<(), Left> {
+        let (id, peer) = (&offer.session, &offer.peer);
+        let how = format!("whimbrel take {} --from {}", id.get(..8).unwrap_or(id), offer.ticket);
+        let what = app.map_or_else(|| "take it to ports".to_owned(), |app| format!("start {}", app.name()));
+        let question = format!("{called} hands over a forward of {peer}: {what}?");
+        match self.means.consent.ask(&plain(&question, LONGEST), &how).await {
+            Answer::Yes => Ok(()),
+            Answer::No => Err(Left::Declined),
+            Answer::Nobody => Err(Left::Asks(how)),
+        }
+    }
+
+    /// Starts the program, and waits until it connects.
+    async fn start(&self, offer: &Offer, app: &App) -> anyhow::Result<Program> {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let waiting = Waiting::new(local, (How::Raw, 0)).await?;
+        let mut child = start(app.words(), &waiting.place()?, prepare)?;
+        let pid = child.as_ref().and_then(Child::id);
+        let more = json!({ "program": app.name(), "pid": pid });
+        self.tell(offer, "started", &format!("{} was started", app.name()), more);
+        let (socket, _) = connects(waiting, &mut child).await?;
+        Ok(Program { socket, child })
+    }
+
+    /// Goes on until all is over, also its program.
+    async fn go_on(&self, offer: &Offer, taken: Taken, program: Option<Program>) {
+        let (socket, mut child) = program.map_or((None, None), |of| (Some(of.socket), of.child));
+        let carried = match taken.state {
+            State::Forward(all) => {
+                let tell = |at: SocketAddr, peer: &str| {
+                    let text = format!("{peer} waits for a program on {at}");
+                    self.tell(offer, "port", &text, json!({ "listening": at.to_string() }));
+                    Ok(())
+                };
+                go_on_at_ports(taken.connection, all, socket, tell).await
+            }
+            State::Pipe(_) | State::Chat(_) => Err(anyhow::anyhow!("it is no forward")),
+        };
+        let status = match (&child, &carried) {
+            (None, _) => None,
+            (Some(_), Ok(())) => ended(&mut child).await.ok(),
+            // It has a break to read, and is ended if it does not end.
+            (Some(_), Err(_)) => {
+                tokio::time::timeout(LAST, ended(&mut child)).await.ok().and_then(Result::ok)
+            }
+        };
+        let (how, text) = match &carried {
+            Ok(()) => ("ended", "it is over".to_owned()),
+            Err(error) => ("broken", failure::line(error)),
+        };
+        let code = status.and_then(|status| status.code());
+        self.tell(offer, "ended", &text, json!({ "how": how, "code": code }));
+    }
+
+    fn tell(&self, offer: &Offer, event: &str, text: &str, more: serde_json::Value) {
+        let session = plain(&offer.session, DIGITS);
+        self.news.about((&session, &offer.peer), event, text, more);
+    }
+
+    /// What a device is called here.
+    async fn name(&self, device: EndpointId) -> String {
+        let key = self.network.key.clone();
+        let named = tokio::task::spawn_blocking(move || Names::of_key(key).of_device(device)).await;
+        named.ok().flatten().unwrap_or_else(|| device.short())
+    }
+}
