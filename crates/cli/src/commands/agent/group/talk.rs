@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel_devices::Met;
-use whimbrel_transport::{CloseCode, Connection, Stream};
+use whimbrel_devices::{Met, SyncError};
+use whimbrel_transport::{Allow, CloseCode, Connection, Stream};
 
 use super::pulse::{BEAT, MEET, Pulse, WORD_LIMIT};
 use super::{Shared, chance, policy};
@@ -19,11 +19,15 @@ use crate::failure;
 const MEETING_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// Between two answers on one connection.
 const GAP: Duration = Duration::from_millis(100);
+/// The same after a meeting that came to nothing: less than the peer waits for the answer to a heartbeat.
+const IN_VAIN: Duration = Duration::from_secs(1);
 /// The peer hears that it is told nothing.
 const STRANGER: CloseCode = CloseCode::application(5);
 
 /// Talks until the connection is over, or the peer is no member and no friend any more. Returns whether it answered.
 pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -> bool {
+    // What is told is for this key alone.
+    connection.allow_hand_over(Allow::Nobody);
     let answered = AtomicBool::new(false);
     let ended = tokio::select! {
         ended = beat(shared, connection, calls, &answered) => ended,
@@ -70,9 +74,15 @@ async fn beat(
         if let Some(theirs) = theirs.version.filter(|_| told.group)
             && policy::should_meet(known.digest, theirs, in_vain)
         {
-            let met = meet(shared, connection).await?;
-            tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device");
-            in_vain = (!met.agree).then_some((known.digest, theirs));
+            match meet(shared, connection).await {
+                Ok(Some(met)) => in_vain = (!met.agree).then_some((known.digest, theirs)),
+                // Many are being met: at the next heartbeat.
+                Ok(None) => {}
+                // So is one that is busy or cannot: what else is said on the connection goes on.
+                Err(error) => {
+                    tracing::debug!(%peer, error = failure::line(&error), "could not meet a device")
+                }
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(policy::pause(chance())), if calls => {}
@@ -84,14 +94,18 @@ async fn beat(
     }
 }
 
-async fn meet(shared: &Shared, connection: &Connection) -> Result<Met> {
-    let _place = shared.meetings.acquire().await?;
+/// Brings both up to date. `None` if the device is being met already, or many are.
+async fn meet(shared: &Shared, connection: &Connection) -> Result<Option<Met>> {
+    let peer = connection.peer_id();
+    let Some(_place) = shared.met.begin(peer) else { return Ok(None) };
     let meeting = async {
         let mut stream = connection.open_stream().await?;
         stream.write_all(MEET).await?;
-        anyhow::Ok(whimbrel_devices::call(shared.replica.clone(), connection.peer_id(), stream).await?)
+        anyhow::Ok(whimbrel_devices::call(shared.replica.clone(), peer, stream).await?)
     };
-    tokio::time::timeout(MEETING_LIMIT, meeting).await?
+    let met = tokio::time::timeout(MEETING_LIMIT, meeting).await??;
+    tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device");
+    Ok(Some(met))
 }
 
 /// Answers what the peer begins, one after the other.
@@ -124,9 +138,16 @@ async fn answer_one(shared: &Shared, connection: &Connection, mut stream: Stream
         bail!("it says something else");
     }
     // Where many come at once the others come again with their next heartbeats.
-    let Ok(_place) = shared.meetings.try_acquire() else { return Ok(()) };
+    let Some(_place) = shared.met_by.begin(peer) else { return Ok(()) };
     let meeting = whimbrel_devices::answer(shared.replica.clone(), peer, stream);
-    let met = tokio::time::timeout(MEETING_LIMIT, meeting).await??;
-    tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device");
+    match tokio::time::timeout(MEETING_LIMIT, meeting).await? {
+        Ok(met) => tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device"),
+        // It may be this device's own file, or one that gave up: heartbeats go on.
+        Err(error @ (SyncError::Io(_) | SyncError::Store(_))) => {
+            tracing::debug!(%peer, %error, "could not meet a device");
+            tokio::time::sleep(IN_VAIN).await;
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(())
 }
