@@ -68,6 +68,8 @@ struct Shared {
     replica: Arc<Replica>,
     known: watch::Receiver<Arc<Known>>,
     presence: Mutex<Presence>,
+    /// How many connections there are with each device.
+    talks: Mutex<HashMap<EndpointId, usize>>,
     /// Devices that this one meets, and those that meet it: none takes two places of either.
     met: Meetings,
     met_by: Meetings,
@@ -98,6 +100,10 @@ impl Shared {
         self.presence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn talks(&self) -> MutexGuard<'_, HashMap<EndpointId, usize>> {
+        self.talks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn hear(&self, peer: EndpointId, said: Option<Said>) {
         self.presence().hear(peer, said, presence::now());
     }
@@ -121,6 +127,7 @@ pub(super) async fn run(quiet: bool, network: &Arc<Network>, wished: Wished) -> 
         replica: own.replica,
         known: known.clone(),
         presence: Mutex::default(),
+        talks: Mutex::default(),
         met: Meetings::default(),
         met_by: Meetings::default(),
         visible: wished.visible,

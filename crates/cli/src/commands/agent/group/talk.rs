@@ -6,8 +6,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use whimbrel_base::EndpointId;
 use whimbrel_devices::{Met, SyncError};
 use whimbrel_transport::{Allow, CloseCode, Connection, Stream};
 
@@ -28,25 +29,58 @@ const STRANGER: CloseCode = CloseCode::application(5);
 pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -> bool {
     // What is told is for this key alone.
     connection.allow_hand_over(Allow::Nobody);
+    let talk = Talk::begin(shared, connection.peer_id());
     let answered = AtomicBool::new(false);
     let ended = tokio::select! {
         ended = beat(shared, connection, calls, &answered) => ended,
         ended = answer(shared, connection) => ended,
-        reason = connection.closed() => {
-            tracing::debug!(peer = %connection.peer_id(), %reason, "a device has gone");
-            // An agent that is stopped ends its connections; one that loses its network does not.
-            shared.hear(connection.peer_id(), None);
-            return answered.load(Ordering::Relaxed);
-        }
+        reason = connection.closed() => Err(anyhow!("{reason}")),
     };
     let Err(error) = ended;
-    // One that just does not answer is known until what it said goes stale.
-    if shared.told(&shared.known(), connection.peer_id()).is_none() {
-        shared.hear(connection.peer_id(), None);
+    let peer = connection.peer_id();
+    tracing::debug!(%peer, error = failure::line(&error), "a connection with a device is over");
+    // An agent that is stopped ends its connections, and streams fail at that moment too. One that loses its network
+    // or just does not answer is known until what it said goes stale.
+    let (is_last, is_over) = (talk.end(), connection.close_reason().is_some());
+    if (is_last && is_over) || shared.told(&shared.known(), peer).is_none() {
+        shared.hear(peer, None);
     }
-    tracing::debug!(peer = %connection.peer_id(), error = failure::line(&error), "a device is left");
-    connection.abort(STRANGER, "there is nothing to say");
+    if !is_over {
+        connection.abort(STRANGER, "there is nothing to say");
+    }
     answered.load(Ordering::Relaxed)
+}
+
+/// One of the connections with a device: each calls the other, and there may be agents beside this one.
+struct Talk<'a> {
+    shared: &'a Shared,
+    peer: EndpointId,
+}
+
+impl<'a> Talk<'a> {
+    fn begin(shared: &'a Shared, peer: EndpointId) -> Self {
+        *shared.talks().entry(peer).or_default() += 1;
+        Self { shared, peer }
+    }
+
+    /// Ends it. Whether it was the last one.
+    fn end(self) -> bool {
+        let (shared, peer) = (self.shared, self.peer);
+        drop(self);
+        !shared.talks().contains_key(&peer)
+    }
+}
+
+impl Drop for Talk<'_> {
+    fn drop(&mut self) {
+        let mut talks = self.shared.talks();
+        let left = talks.get(&self.peer).map_or(0, |count| count.saturating_sub(1));
+        if left == 0 {
+            talks.remove(&self.peer);
+        } else {
+            talks.insert(self.peer, left);
+        }
+    }
 }
 
 /// Says which version this device has, and fetches what it lacks.
