@@ -157,8 +157,12 @@ async fn answer_one(shared: &Shared, connection: &Connection, mut stream: Stream
     let reading = stream.read_exact(&mut begins);
     tokio::time::timeout(WORD_LIMIT, reading).await.map_err(io::Error::from)??;
     let known = shared.known();
-    // One that was called while nothing was known may ask back, and hears nothing.
-    let told = shared.told(&known, peer).context("it is no device and no friend")?;
+    let told = match shared.told(&known, peer) {
+        // One that is called while nothing is known asks back at once if its own list has changed. It hears nothing,
+        // and is not left: what is known of it comes on this very connection.
+        None if known.is_new => policy::Told { group: false, presence: false },
+        told => told.context("it is no device and no friend")?,
+    };
     if begins == *BEAT {
         let talking = async {
             let theirs = Pulse::hear(&mut stream).await?;
