@@ -262,3 +262,57 @@ fn a_limit_by_name_or_by_urgency_holds_what_it_covers_and_nothing_else() {
     assert!(left.contains("of urgency 7") && left.contains("for other.home.alice@example.org"), "{left}");
     assert_eq!(left.lines().count(), 2, "{left}");
 }
+
+/// Which of two connections a limit is given to. That it is kept, the tests above show.
+#[test]
+fn a_limit_for_a_peer_or_a_connection_is_given_to_that_one_alone() {
+    const USERS: [&str; 2] = ["dave", "erin"];
+    let _alone = alone();
+    let world = World::new();
+    let to = tcp_server(|mut socket| {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(1..) = socket.read(&mut buffer) {}
+    });
+    let to = to.to_string();
+    let mut server = world.start("carol", &["expose", "--ticket", "--json", "--to", &to, "--allow", "any"]);
+    let ticket = server.next_json()["ticket"].as_str().unwrap().to_owned();
+    let _clients = USERS.map(|user| {
+        let mut client = world.start(user, &["forward", &ticket, "--json"]);
+        let listening = client.next_json()["listening"].as_str().unwrap().to_owned();
+        (client, TcpStream::connect(listening).unwrap())
+    });
+    let peers = USERS.map(|user| world.id(user));
+    // The connection of each, and its limit.
+    let connections = || -> Option<[(String, Option<u64>); 2]> {
+        let report = world.run("carol", &["status", "--json"]).succeeded().json();
+        let all = report[0]["connections"].as_array().unwrap().clone();
+        let of = |peer: &String| {
+            let one = all.iter().find(|one| one["peer"] == peer.as_str())?;
+            Some((one["id"].as_str().unwrap().to_owned(), one["rate_limit"].as_u64()))
+        };
+        Some([of(&peers[0])?, of(&peers[1])?])
+    };
+    let limits = |wanted: [Option<u64>; 2]| {
+        wait_for("each to have its limit", || {
+            let [(_, one), (_, other)] = connections()?;
+            ([one, other] == wanted).then_some(())
+        });
+    };
+    let limit = |flags: &[&str]| {
+        world.run("carol", &[&["limit", "expose"], flags].concat()).succeeded().stdout.clone()
+    };
+    let [_, (erins, _)] = wait_for("both connections", &connections);
+
+    let said = limit(&["--peer", &peers[0], "--rate", "8Mbit"]);
+    assert!(said.contains("8 Mbit/s for peer"), "{said}");
+    limits([Some(1_000_000), None]);
+    let said = limit(&["--connection", &erins[..8], "--rate", "4Mbit"]);
+    assert!(said.contains(&format!("4 Mbit/s for connection {}", &erins[..8])), "{said}");
+    limits([Some(1_000_000), Some(500_000)]);
+    limit(&["--peer", &peers[0], "--rate", "off"]);
+    limits([None, Some(500_000)]);
+    // Of somebody else: nobody's.
+    limit(&["--peer", &world.id("frank"), "--rate", "1Mbit"]);
+    limit(&["--connection", &erins[..8], "--rate", "off"]);
+    limits([None, None]);
+}

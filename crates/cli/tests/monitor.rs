@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, Process, World, shouting_server, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use whimbrel::Ticket;
+use whimbrel::transport::ManualMonitor;
 
 fn expose(world: &World, user: &str) -> (Process, String) {
     let to = shouting_server().to_string();
@@ -133,6 +135,36 @@ fn attempts_that_fail_and_connections_that_begin_and_end_are_told_in_words_too()
     client.signal(Signal::TERM);
     client.finish(LIMIT);
     until("is over");
+}
+
+/// The peer is a program of its own with a connection that it puts to sleep, wakes, and hands to another key.
+#[test]
+fn a_monitor_hears_that_a_peer_sleeps_is_awake_again_and_went_over_to_another_key() {
+    let world = World::new();
+    let (_server, ticket) = expose(&world, "alice");
+    let ticket: Ticket = ticket.parse().unwrap();
+    let mut monitor = monitor(&world, "alice", &["--interval", "1s"]);
+    until(&mut monitor, "running");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let [here, next] = ["laptop", "desk"].map(|host| {
+        let at = ManualMonitor::new([world.address(host).parse().unwrap()]);
+        runtime.block_on(whimbrel::Endpoint::builder().monitor(at).bind()).unwrap()
+    });
+    let connection = runtime.block_on(here.connect(ticket)).unwrap();
+    let (id, peer) = (connection.id().to_string(), here.id().to_string());
+    until_of(&mut monitor, "established", |event| event["connection"] == id.as_str());
+
+    let asleep = runtime.block_on(connection.suspend(LIMIT)).unwrap();
+    let sleeps = until(&mut monitor, "peer-suspended");
+    assert_eq!((&sleeps["connection"], &sleeps["peer"]), (&id.as_str().into(), &peer.as_str().into()));
+    let connection = runtime.block_on(here.resume(&asleep)).unwrap();
+    assert_eq!(until(&mut monitor, "peer-resumed")["connection"], id.as_str());
+
+    let asleep = runtime.block_on(connection.suspend_for(next.id(), LIMIT)).unwrap();
+    let _connection = runtime.block_on(next.resume(&asleep)).unwrap();
+    let over = until(&mut monitor, "peer-handed-over");
+    assert_eq!(over["connection"], id.as_str());
+    assert_eq!((&over["from"], &over["to"]), (&peer.as_str().into(), &next.id().to_string().into()));
 }
 
 /// One command floods, one hangs, one says what is no JSON: the others are heard all the same.

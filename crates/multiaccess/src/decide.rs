@@ -332,7 +332,7 @@ impl Case<'_> {
                     destination: to,
                     protocol,
                     also: others.map(|other| other.interface.to_string()).collect(),
-                    options: self.options(&path.interface),
+                    options: self.options(&path.interface, protocol),
                     completes_ms: None,
                     why,
                     failed_lately: to
@@ -342,10 +342,12 @@ impl Case<'_> {
         }
     }
 
-    fn options(&self, interface: &str) -> SocketOptions {
+    /// A connection over several interfaces must not be bound to one of them: its subflows could not leave by
+    /// the others.
+    fn options(&self, interface: &str, protocol: Protocol) -> SocketOptions {
         let timeliness = self.stated.timeliness();
         SocketOptions {
-            bind_to_device: Some(interface.to_owned()),
+            bind_to_device: (protocol == Protocol::Tcp).then(|| interface.to_owned()),
             tcp_nodelay: timeliness == Timeliness::Interactive,
             dscp: (timeliness == Timeliness::Background).then_some(LOWER_EFFORT),
         }

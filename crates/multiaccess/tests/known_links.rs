@@ -81,6 +81,44 @@ fn round_trips_and_rates_of_two_links_are_told_apart_and_right() {
     assert!(filled.connections == 0 && filled.is_measured() && !filled.needs_exploring(), "{filled:?}");
 }
 
+/// A link of 20 Mbit/s is filled upwards. What is sent counts as the interface counts it, before the link may
+/// drop some of it: at a round trip of 20 ms a sender notices that so early that it makes no difference.
+#[test]
+fn the_rate_of_a_link_that_is_filled_upwards_is_right_and_is_none_of_the_way_down() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(10, RATE), (10, RATE)]);
+    let runtime = world.client.runtime(1).unwrap();
+    let mut survey = runtime.block_on(async { Survey::open() }).unwrap();
+    let began = Instant::now();
+    let mut measure = || {
+        std::thread::sleep(Duration::from_millis(100));
+        runtime.block_on(survey.measure(began.elapsed())).unwrap()
+    };
+    let rate = RATE as f64 * 1e6 / 8.0;
+    let upload = Traffic::upload(&world.client, &world.server, SocketAddr::from(([10, 0, 0, 2], 7000)));
+    // Whatever a busy machine held up is made good in time.
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let best = path(&measure(), "link0").estimate.up.best;
+        if best.is_some_and(|best| is_near(best.0, rate, 0.15)) {
+            break;
+        }
+        assert!(Instant::now() < end, "{best:?}, expected about {rate}");
+    }
+    // And that was not on the way to another one: fifty times it stays what the link carries.
+    for _ in 0..50 {
+        let paths = measure();
+        let (filled, other) = (path(&paths, "link0").estimate, path(&paths, "link1").estimate);
+        assert_near("best rate", filled.up.best.unwrap().0, rate, 0.5);
+        // Acknowledgements fill nothing.
+        assert!(filled.down.best.is_none(), "{filled:?}");
+        assert!(other.up.best.is_none() && other.down.best.is_none(), "{other:?}");
+    }
+    drop(upload.stop());
+}
+
 /// A route that names its congestion control, as servers and tuned hosts have.
 #[test]
 fn a_route_that_names_its_congestion_control_leads_there_as_any_other() {

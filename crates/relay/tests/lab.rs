@@ -48,7 +48,7 @@ fn behind_two_gateways_each_side_moves_during_a_download_and_no_byte_is_lost() {
     // A path over QUIC stays, and there is no other one to watch for.
     let moved = Instant::now();
     transfer.reach(&homes.client, 7 << 20);
-    assert!(moved.elapsed() < secs(2), "the server's move took {:?}", moved.elapsed());
+    assert!(moved.elapsed() < secs(10), "the server's move took {:?}", moved.elapsed());
     homes.client.move_on();
     homes.server.move_on();
     transfer.finish(&homes.client);
@@ -65,7 +65,8 @@ fn a_relay_that_falls_silent_is_left_for_another_one() {
     link.set_blackhole(link.from(&node.host), true);
     let mut watch = Watch::new(&download.connection);
     let took = homes.client.wait(watch.recovery());
-    assert!(took < secs(2), "it took {took:?}");
+    // Before the kernel would give it up.
+    assert!(took < secs(10), "it took {took:?}");
     download.transfer.finish(&homes.client);
     assert!(passed_on(&download.relays[1 - used]) > 0);
 }

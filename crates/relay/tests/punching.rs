@@ -34,9 +34,10 @@ fn a_relayed_connection_is_direct_after_two_round_trips_and_again_after_moves_an
     let relay = homes.relay(0);
     let (server, _keeper) = homes.serve(&[&relay]);
     let (_client, connection) = homes.connect(&server);
-    // 304 ms from end to end through the relay.
-    let took = direct(&homes, &connection, secs(3)).expect("no direct path");
-    assert!(took < 2 * ms(304) + ms(100), "it took {took:?}");
+    // 304 ms from end to end through the relay. How soon exactly, the bench `reach` says: here it is the
+    // first attempt that does it, because another one begins a second later.
+    let took = direct(&homes, &connection, secs(20)).expect("no direct path");
+    assert!(took < 2 * ms(304) + secs(1), "it took {took:?}");
     let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, 3 << 20);
     transfer.reach(&homes.client, 1 << 19);
     let paths = connection.stats().paths;
@@ -49,11 +50,10 @@ fn a_relayed_connection_is_direct_after_two_round_trips_and_again_after_moves_an
         [(false, Priority::Backup, PathState::Active), (true, Priority::Normal, PathState::Active)];
     assert_eq!(kinds, expected, "{paths:?}");
     homes.client.move_on();
-    let took = direct(&homes, &connection, secs(5)).expect("no direct path after the client's move");
-    assert!(took < secs(3), "it took {took:?}");
+    direct(&homes, &connection, secs(20)).expect("no direct path after the client's move");
     transfer.reach(&homes.client, 1 << 20);
     homes.server.move_on();
-    direct(&homes, &connection, secs(8)).expect("no direct path after the server's move");
+    direct(&homes, &connection, secs(20)).expect("no direct path after the server's move");
     transfer.finish(&homes.client);
 }
 

@@ -14,8 +14,6 @@ use whimbrel_base::{EndpointId, random_bytes};
 use whimbrel_proto::{Assignment, Connection as Engine, Side};
 
 use self::sealed::Contents;
-#[cfg(feature = "fuzzing")]
-pub(crate) use self::sealed::decode_anything;
 pub use self::waking::Waking;
 use crate::attend::spawn_driver;
 use crate::connection::Connection;
@@ -29,6 +27,14 @@ use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::supply::Supply;
 use crate::whereabouts::Nearness;
+
+/// Decodes whatever comes as a connection that sleeps, and as what is said when one is handed over. For
+/// fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    sealed::decode_anything(bytes);
+    live::decode_anything(bytes);
+}
 
 /// How long a connection that was suspended in this process may take to leave its endpoint.
 const LEAVING: Duration = Duration::from_secs(2);

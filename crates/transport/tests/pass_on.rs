@@ -1,11 +1,17 @@
 //! Endpoints that are passed on: another one goes on with their sockets and connections.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::net::IpAddr;
+mod raw;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use raw::{Answer, Identity, RawClient, segment_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use whimbrel_base::SecretKey;
+use whimbrel_base::{ConnectionId, SecretKey};
+use whimbrel_proto::fuzzing::frame::{Frame, Open};
+use whimbrel_proto::{Params, PathId};
 use whimbrel_transport::{
     Allow, CarrierKind, Carriers, Connection, Endpoint, ListenOptions, Listener, ManualMonitor, Stream,
 };
@@ -145,4 +151,51 @@ async fn what_is_woken_and_dropped_before_it_begins_changes_nothing() {
     let at = builder.sockets(passed_on.sockets.unwrap()).bind().await.unwrap();
     let awake = at.wake(&asleep).unwrap().begin().unwrap();
     carries(&mut stream, &mut only_stream(&awake[0]), 2).await;
+}
+
+/// A first flight that opens a connection, sent as early data: whether the server took it so.
+async fn opens_early(client: &Arc<Identity>, at: SocketAddr) -> bool {
+    let client = client.clone();
+    let dialled = tokio::task::spawn_blocking(move || {
+        let (connection, params) = (ConnectionId::random(), Params::default());
+        let open = Open { connection, path: PathId(0), random: [3; 32], lost: Vec::new(), params };
+        let mut path = client.dial_early(at, &segment_of(&Frame::Open(open))).unwrap();
+        assert!(path.is_resumed(), "the ticket is not known");
+        let verdict = path.verdict().unwrap();
+        assert_eq!(path.answer().unwrap(), Answer::Accepted);
+        path.was_early() && verdict == 1
+    });
+    within(dialled).await.unwrap()
+}
+
+/// A ticket is good for one handshake: the endpoint that leaves takes no first flight any more before its
+/// sessions go over, and the next one takes those that came meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ticket_from_before_is_taken_early_by_the_endpoint_that_goes_on_and_by_no_other() {
+    let (key, carriers) = (SecretKey::generate(), Carriers::Only(CarrierKind::Tcp));
+    let old = endpoint(&key, 51, carriers).await;
+    let (to, id) = (SocketAddr::new(ip(51), old.port()), old.id());
+    let mut listener = listen(&old).await;
+    let client = Arc::new(Identity::with_tickets());
+    let known = client.clone();
+    let first = tokio::task::spawn_blocking(move || RawClient::open(&known, to, id));
+    let mut accepted = vec![within(listener.accept()).await.unwrap()];
+    let first = within(first).await.unwrap();
+    assert!(opens_early(&client, to).await, "early data works while nobody leaves");
+    accepted.push(within(listener.accept()).await.unwrap());
+
+    let leaving = old.stop_listening().unwrap();
+    let comer = client.clone();
+    let coming = tokio::spawn(async move { opens_early(&comer, to).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let passed_on = leaving.pass_on(&[]).await;
+    assert!(!coming.is_finished(), "the endpoint that leaves took a first flight");
+    drop((first, accepted, listener, old));
+
+    let builder = Endpoint::builder().secret_key(key).monitor(ManualMonitor::new([ip(51)]));
+    let builder = builder.sockets(passed_on.sockets.unwrap()).sessions(passed_on.sessions);
+    let new = builder.carriers(carriers).bind().await.unwrap();
+    let mut listener = listen(&new).await;
+    assert!(within(coming).await.unwrap(), "its ticket is not known where the endpoint goes on");
+    assert_eq!(within(listener.accept()).await.unwrap().peer_id(), client.key.id());
 }

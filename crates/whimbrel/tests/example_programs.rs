@@ -1,36 +1,57 @@
 //! Examples run as they are.
 #![allow(clippy::unwrap_used)]
 
+use std::any::Any;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use whimbrel_lab::{Host, Lab, LinkSpec, Rate, require};
+
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// A process of this host; killed when dropped.
+struct Here(Child);
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// A running example; killed when dropped.
 struct Running {
-    child: Child,
     lines: Receiver<String>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    _child: Box<dyn Any>,
 }
 
 impl Running {
     fn start(program: &PathBuf, args: &[&str]) -> Self {
         let mut child = Command::new(program).args(args).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
+        let output = child.stdout.take().unwrap();
+        Self::saying(output, Box::new(Here(child)))
+    }
+
+    /// On a host of the lab.
+    fn inside(host: &Host, program: &Path, args: &[&str]) -> Self {
+        let command = host.command(program.to_str().unwrap()).args(args).with(|command| {
+            command.stdout(Stdio::piped());
+        });
+        let mut child = command.spawn().unwrap();
+        let output = child.child().stdout.take().unwrap();
+        Self::saying(output, Box::new(child))
+    }
+
+    fn saying(output: ChildStdout, child: Box<dyn Any>) -> Self {
+        let output = BufReader::new(output);
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line).ok())
         });
-        Self { child, lines }
+        Self { lines, _child: child }
     }
 
     #[track_caller]
@@ -144,4 +165,28 @@ fn video_shows_every_frame_while_the_link_is_good() {
     let [frame, shown, skipped] = numbers[..] else { panic!("{numbers:?}") };
     assert_eq!(shown + skipped, frame + 1.0, "every frame is shown or skipped");
     assert!(skipped <= 30.0, "{skipped} of {frame} skipped on loopback");
+}
+
+/// What the link does not carry in time is taken back by key frames, and only by these: the flow is reliable.
+#[test]
+fn over_a_link_that_is_too_slow_for_it_a_video_skips_deltas_and_goes_on() {
+    if !require!() {
+        return;
+    }
+    let program = example("video");
+    let lab = Lab::new().unwrap();
+    let hosts = ["screen", "camera"].map(|name| lab.host(name).unwrap());
+    // A third of what it would take.
+    let link = lab.link(&hosts[0], &hosts[1], LinkSpec::default().rate(Rate::kbit(400))).unwrap();
+    for (host, address) in hosts.iter().zip(["10.0.1.1/24", "10.0.1.2/24"]) {
+        link.end(host).add_address(address).unwrap();
+    }
+    let showing = Running::inside(&hosts[0], &program, &[]);
+    let ticket = showing.line();
+    let _sending = Running::inside(&hosts[1], &program, &[&ticket]);
+    let numbers = showing.until(|numbers| numbers.len() == 3 && numbers[2] >= 30.0);
+    let [frame, shown, skipped] = numbers[..] else { panic!("{numbers:?}") };
+    assert_eq!(shown + skipped, frame + 1.0, "every frame is shown or skipped");
+    assert!(shown >= 2.0, "{numbers:?}");
+    showing.until(|numbers| numbers.len() == 3 && numbers[1] > shown && numbers[2] > skipped);
 }

@@ -2,9 +2,10 @@
 //! 2018), §VII-B and §VIII-A, B: the paper's testbed in the lab.
 //!
 //! A client with two shaped links, one web server with an address for each virtual host, and in between the
-//! manager and the HTTP proxy as they are shipped. Pages are made by hand as the paper's, or recorded; they
-//! are loaded by Chromium, Firefox and a small loader with a browser's rules, each time with cold caches, by
-//! every policy and without a proxy. Beside each figure stands what the page-load simulator says of it.
+//! manager and the HTTP proxy of the libraries, in this process. Pages are made by hand as the paper's, or
+//! recorded; they are loaded by Chromium, Firefox and a small loader with a browser's rules, each time with
+//! cold caches, by every policy and without a proxy. Beside each figure stands what the page-load simulator
+//! says of it.
 
 mod browser;
 mod content;

@@ -39,7 +39,7 @@ const SPEC: Spec = Spec {
         Metric { key: "standby_heap", unit: "KiB" },
         Metric { key: "snapshot", unit: "KiB" },
     ],
-    targets: &[at_most("standby_memory"), at_most("snapshot")],
+    targets: &[at_most("standby_memory"), at_most("standby_heap"), at_most("snapshot")],
     plot: Plot::Ratios,
 };
 

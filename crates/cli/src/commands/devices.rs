@@ -14,6 +14,8 @@ use crate::options::{Globals, after};
 use crate::output;
 use crate::own_group::{OwnGroup, call, find, refused};
 
+pub(super) use self::step::Meetings;
+
 /// List, name, trust and remove this user's devices; keep them in step
 ///
 /// Each device keeps the list of devices and friends itself. Changes are signed, and merge when two

@@ -242,6 +242,19 @@ fn several_paths_at_once_are_a_connection_of_mptcp() {
     assert_eq!(best.also, ["usb0"]);
 }
 
+#[test]
+fn a_connection_over_several_interfaces_is_bound_to_none_of_them_and_begins_at_the_firsts_address() {
+    let verdict = decided(&mut decider("mptcp"), &two(), &ask("timeliness=interactive"));
+    let best = &verdict.ways[0];
+    assert_eq!((best.protocol, best.options.bind_to_device.as_deref()), (Protocol::Mptcp, None));
+    assert_eq!(best.source, Some(IpAddr::from([192, 168, 1, 10])));
+    assert!(best.options.tcp_nodelay, "the other options stay");
+    // Those that stand behind it for when it fails are of one interface each.
+    for way in verdict.ways.iter().filter(|way| way.protocol == Protocol::Tcp) {
+        assert_eq!(way.options.bind_to_device.as_deref(), Some(way.interface.as_str()));
+    }
+}
+
 /// Any estimate, unmeasured ones included.
 fn estimates() -> impl Strategy<Value = PathEstimate> {
     let known = (0.0..2.0f64, 0.0..1e8f64)

@@ -190,6 +190,19 @@ impl Traffic {
         )
     }
 
+    /// An upload as fast as the link is.
+    pub fn upload(client: &Host, server: &Host, to: SocketAddr) -> Self {
+        let chunk = [0; 16_384];
+        Self::start(
+            (client, server, to),
+            |mut stream| {
+                let mut buffer = vec![0; 65_536];
+                while stream.read(&mut buffer).is_ok_and(|count| count > 0) {}
+            },
+            move |stream| stream.write_all(&chunk).unwrap(),
+        )
+    }
+
     fn start(
         (client, server, to): (&Host, &Host, SocketAddr),
         serve: impl FnOnce(TcpStream) + Send + 'static,

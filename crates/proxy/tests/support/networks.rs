@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use whimbrel_lab::{Host, Lab, Link, LinkSpec, Rate, Runtime};
 use whimbrel_multiaccess::protocol::{Answer, PathReport, Protocol, SocketOptions};
-use whimbrel_multiaccess::{Candidate, Client, Manager, Settings};
+use whimbrel_multiaccess::{Candidate, Client, Manager, Settings, Watcher};
 use whimbrel_proxy::{HttpProxy, HttpSettings, Managed, Upstream};
 
 pub const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 9, 9));
@@ -107,6 +107,22 @@ impl World {
         let mut stream = self.connect();
         stream.write_all(words.as_bytes()).unwrap();
         rest(&mut stream)
+    }
+
+    /// The manager tells of its decisions from now on.
+    pub fn watch(&self) -> Watcher {
+        let client = Client::at(&self.folder.path().join("access"));
+        let watching = async move {
+            let mut watcher = client.watch(true).await.unwrap();
+            loop {
+                // What it tells everybody who watches.
+                let answer: Answer = serde_json::from_str(&watcher.next().await.unwrap()).unwrap();
+                if answer.paths.is_some() {
+                    return watcher;
+                }
+            }
+        };
+        self.runtime.block_on(async move { tokio::time::timeout(LIMIT, watching).await.unwrap() })
     }
 
     /// Waits until the manager sees each link so.

@@ -72,21 +72,33 @@ impl Served {
     }
 
     pub(crate) async fn start_at(monitor: ManualMonitor, relays: Vec<Arc<dyn Directory>>) -> Self {
-        Self::start_with(monitor, |_| relays).await
+        Self::start_with(monitor, Config::default(), |_| relays).await
+    }
+
+    /// With limits of its own for those who come.
+    pub(crate) async fn start_limited(
+        test: u8,
+        host: u8,
+        relays: Vec<Arc<dyn Directory>>,
+        config: Config,
+    ) -> Self {
+        Self::start_with(ManualMonitor::new([ip(test, host)]), config, |_| relays).await
     }
 
     /// With so many relays of a group.
     pub(crate) async fn start_seats(test: u8, host: u8, group: Arc<dyn Roster>, count: usize) -> Self {
         let seats = |endpoint: &Endpoint| pool::seats(endpoint.clone(), group, count);
-        Self::start_with(ManualMonitor::new([ip(test, host)]), seats).await
+        Self::start_with(ManualMonitor::new([ip(test, host)]), Config::default(), seats).await
     }
 
     async fn start_with(
         monitor: ManualMonitor,
+        config: Config,
         relays: impl FnOnce(&Endpoint) -> Vec<Arc<dyn Directory>>,
     ) -> Self {
         let key = SecretKey::generate();
-        let endpoint = Endpoint::builder().secret_key(key.clone()).monitor(monitor).bind().await.unwrap();
+        let builder = Endpoint::builder().secret_key(key.clone()).monitor(monitor).config(config);
+        let endpoint = builder.bind().await.unwrap();
         let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         tokio::spawn(echo(listener, accepted.clone()));

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_base::random_bytes;
-use whimbrel_proto::{CloseCode, Connection as Engine, Side};
+use whimbrel_proto::{CloseCode, Connection as Engine, MAX_NOTICE_ADDRESSES, Side};
 
 use super::sealed::Contents;
 use super::wake;
@@ -144,13 +144,7 @@ impl Endpoint {
         if hello[20] == 1 {
             start_listening(core).map_err(ResumeError::from)?;
         }
-        let places = core
-            .stated(whimbrel_proto::MAX_NOTICE_ADDRESSES)
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" ");
-        stream.write_all(&text(&places)).await?;
+        stream.write_all(&text(&listed(&core.stated(MAX_NOTICE_ADDRESSES)))).await?;
         let length = stream.read_u32().await?;
         if length > MAX_STATE {
             return Err(HandOverError::Other);
@@ -207,6 +201,10 @@ fn hello(connection: &Connection, side: Side) -> Vec<u8> {
     [&HELLO[..], connection.id().as_bytes(), &[side]].concat()
 }
 
+fn listed(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
 /// Behind its length; cut where that takes more than two bytes.
 fn text(text: &str) -> Vec<u8> {
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
@@ -218,12 +216,52 @@ fn text(text: &str) -> Vec<u8> {
 async fn read_text(stream: &mut Stream) -> Result<String, HandOverError> {
     let mut bytes = vec![0; usize::from(stream.read_u16().await?)];
     stream.read_exact(&mut bytes).await?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(words(&bytes))
 }
 
 async fn read_addresses(stream: &mut Stream) -> Result<Vec<SocketAddr>, HandOverError> {
-    let text = read_text(stream).await?;
-    let addresses = text.split_whitespace().take(whimbrel_proto::MAX_NOTICE_ADDRESSES);
-    let addresses = addresses.map(|at| at.parse().map_err(|_| HandOverError::Other));
-    addresses.collect()
+    addresses(&read_text(stream).await?).ok_or(HandOverError::Other)
+}
+
+/// What the other owner wrote, as far as it is UTF-8.
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Where the next owner says that it is: the first sixteen count. `None` if one of these is no address.
+fn addresses(text: &str) -> Option<Vec<SocketAddr>> {
+    text.split_whitespace().take(MAX_NOTICE_ADDRESSES).map(|at| at.parse().ok()).collect()
+}
+
+/// Decodes whatever comes as what the two owners say to each other; what is understood is the same when it is
+/// said again. For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(super) fn decode_anything(bytes: &[u8]) {
+    if let Some(known) = addresses(&words(bytes)) {
+        assert!(known.len() <= MAX_NOTICE_ADDRESSES);
+        let said = text(&listed(&known));
+        assert_eq!(addresses(&words(&said[2..])), Some(known));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sixteen_addresses_count_and_each_has_to_be_one() {
+        let at = |port| SocketAddr::from(([192, 0, 2, 1], port));
+        let all: Vec<SocketAddr> = (1..=20).map(at).collect();
+        assert_eq!(addresses(&listed(&all)), Some(all[..16].to_vec()));
+        assert_eq!(addresses(" \n"), Some(Vec::new()));
+        assert_eq!(addresses("192.0.2.1:1 192.0.2.1"), None);
+    }
+
+    #[test]
+    fn a_text_is_cut_where_its_length_would_not_fit() {
+        let said = text(&"x".repeat(70_000));
+        assert_eq!((&said[..2], said.len()), (&[0xff, 0xff][..], 2 + 0xffff));
+        // What was cut within a letter is read all the same.
+        assert_eq!(words(&"ü".as_bytes()[..1]), "\u{fffd}");
+    }
 }

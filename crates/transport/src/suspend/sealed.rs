@@ -159,7 +159,7 @@ impl Contents {
 /// Decodes whatever comes as what was sealed, and as what is in it; what is understood is the same when it is
 /// said again. For fuzzers.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn decode_anything(bytes: &[u8]) {
+pub(super) fn decode_anything(bytes: &[u8]) {
     // Making a key takes longer than all the rest.
     static OWNER: std::sync::LazyLock<SecretKey> =
         std::sync::LazyLock::new(|| SecretKey::from_bytes(&[1; 32]));
@@ -275,6 +275,22 @@ mod tests {
         }
         let refused = Contents::open(&sealed, &other).unwrap_err();
         assert!(matches!(refused, ResumeError::OtherOwner { .. }), "{refused}");
+        // As a version to come may write it, for itself or for another owner.
+        let assignment = Assignment::sign(
+            &owner,
+            whimbrel_base::ConnectionId::random(),
+            whimbrel_proto::Side::Client,
+            other.id(),
+            1,
+        );
+        let handed_over = contents().seal_for(&owner, &assignment).unwrap();
+        for (bytes, magic, reader) in [(&sealed, b"WHS2", &owner), (&handed_over, b"WHH2", &other)] {
+            assert_ne!(&bytes[..4], magic);
+            let later = [&magic[..], &bytes[4..]].concat();
+            let refused = Contents::open_any(&later, reader).unwrap_err();
+            assert!(matches!(refused, ResumeError::NotSuspended), "{refused}");
+            assert!(refused.to_string().contains("version"), "{refused}");
+        }
         // An impostor who writes his own id into the header has another key.
         let mut renamed = sealed;
         renamed[4..36].copy_from_slice(other.id().as_bytes());

@@ -48,6 +48,18 @@ impl Identity {
     pub(crate) fn dial(&self, server: SocketAddr) -> io::Result<RawPath> {
         RawPath::dial(server, self.config.clone())
     }
+
+    /// TCP and TLS, with these bytes as early data under a ticket. An error if there is no ticket for that.
+    /// Returns once the server has finished its part of the handshake.
+    pub(crate) fn dial_early(&self, server: SocketAddr, bytes: &[u8]) -> io::Result<RawPath> {
+        // The tickets are shared with the configuration that this one is a copy of.
+        let mut config = ClientConfig::clone(&self.config);
+        config.enable_early_data = true;
+        let mut tls = tls_client(Arc::new(config));
+        let mut early = tls.early_data().ok_or_else(|| io::Error::other("no ticket for early data"))?;
+        early.write_all(bytes)?;
+        RawPath::over(server, tls)
+    }
 }
 
 /// A configuration without tickets that takes any server. No key: no client certificate.
@@ -136,10 +148,14 @@ pub(crate) struct RawPath {
 impl RawPath {
     /// Opens it as far as this side can tell.
     pub(crate) fn dial(server: SocketAddr, config: Arc<ClientConfig>) -> io::Result<Self> {
+        Self::over(server, tls_client(config))
+    }
+
+    fn over(server: SocketAddr, tls: ClientConnection) -> io::Result<Self> {
         let socket = TcpStream::connect(server)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(LIMIT))?;
-        let mut tls = StreamOwned::new(tls_client(config), socket);
+        let mut tls = StreamOwned::new(tls, socket);
         while tls.conn.is_handshaking() {
             tls.conn.complete_io(&mut tls.sock)?;
         }
@@ -149,6 +165,11 @@ impl RawPath {
     /// Whether the server knew the ticket that was shown.
     pub(crate) fn is_resumed(&self) -> bool {
         self.tls.conn.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Whether the server took what was sent before its answer.
+    pub(crate) fn was_early(&self) -> bool {
+        self.tls.conn.is_early_data_accepted()
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -164,12 +185,27 @@ impl RawPath {
                 self.plain.drain(..used);
                 return Ok(body);
             }
-            let mut buffer = [0; 20 * 1024];
-            match self.tls.read(&mut buffer)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                n => self.plain.extend_from_slice(&buffer[..n]),
+            self.read()?;
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 20 * 1024];
+        match self.tls.read(&mut buffer)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                self.plain.extend_from_slice(&buffer[..n]);
+                Ok(())
             }
         }
+    }
+
+    /// The server's verdict on early data, which comes first of all where the server knew the ticket.
+    pub(crate) fn verdict(&mut self) -> io::Result<u8> {
+        while self.plain.is_empty() {
+            self.read()?;
+        }
+        Ok(self.plain.remove(0))
     }
 
     /// The server's answer to the first flight.

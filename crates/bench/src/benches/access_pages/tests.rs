@@ -4,16 +4,17 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use whimbrel_lab::{Rate, require};
 
 use super::browser::{Browser, Installed};
+use super::loader::Loader;
 use super::server::Sent;
 use super::site::Site;
 use super::system::System;
-use super::world::World;
-use crate::lab::Access;
+use super::world::{PAGE_LIMIT, World};
+use crate::lab::{Access, Loss};
 
 /// Where this is set, a browser that is absent fails its test.
 const REQUIRED: &str = "WHIMBREL_BROWSERS";
@@ -80,6 +81,62 @@ fn pages_come_whole_through_the_proxy_and_the_manager_and_over_both_links() {
         }
     }
     assert!(world.net.carried(0)[1] > 1_000_000 && world.net.carried(1)[1] > 1_000_000);
+}
+
+/// A page of three hosts that takes two seconds over both links below.
+fn long() -> Site {
+    let mut objects = vec![(0, 200_000, 0), (1, 100, 0), (1, 30_000, 1), (2, 5_000, 3), (2, 80_000, 4)];
+    objects.extend((0..16).map(|n| (n % 3, 90_000 + u64::from(n), 0)));
+    Site::dependent("long", &objects)
+}
+
+/// Loads that page, and loses the link that carried most of it when a third is there.
+fn comes_whole_when_a_link_is_lost(system: System, how: Loss) {
+    let access = |name| Access::new(name, Rate::mbit(4), Duration::from_millis(20));
+    let sites = Arc::new(vec![long()]);
+    let world = World::with([access("one"), access("two")], Arc::clone(&sites), &[system]).unwrap();
+    let proxy = world.proxy(system).unwrap().unwrap();
+    let (address, part) = (proxy.address, sites[0].bytes() / 3);
+    let carried = || [0, 1].map(|link| world.net.carried(link)[1]);
+    let what = format!("{system}, {}", how.name());
+    let before = carried();
+    let loading = world.net.client.runtime.spawn(async move {
+        // It checks every byte of every object.
+        Loader::new(&sites[0], 0, Some(address)).load(PAGE_LIMIT).await
+    });
+    let end = Instant::now() + PAGE_LIMIT;
+    let lost = loop {
+        let now = carried();
+        let came = [now[0] - before[0], now[1] - before[1]];
+        if came[0] + came[1] > part {
+            break usize::from(came[1] > came[0]);
+        }
+        assert!(!loading.is_finished() && Instant::now() < end, "{what}: only {came:?} came");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    world.net.lose(lost, how).unwrap();
+    assert!(!loading.is_finished(), "{what}: the page was there before the link was lost");
+    let before = carried()[1 - lost];
+    let loaded = world.net.client.within(2 * PAGE_LIMIT, &what, loading).unwrap().unwrap();
+    assert!(loaded.is_ok(), "{what}: {loaded:?}");
+    assert!(carried()[1 - lost] > before, "{what}: the rest came over the other link");
+}
+
+#[test]
+fn a_page_comes_whole_when_the_link_that_carries_most_of_it_is_lost_under_it() {
+    if !require!() {
+        return;
+    }
+    comes_whole_when_a_link_is_lost(System::Whimbrel, Loss::Down);
+    comes_whole_when_a_link_is_lost(System::RoundRobin, Loss::Down);
+}
+
+#[test]
+fn a_page_comes_whole_when_the_link_that_carries_most_of_it_falls_silent_under_it() {
+    if !require!() {
+        return;
+    }
+    comes_whole_when_a_link_is_lost(System::Whimbrel, Loss::Blackhole);
 }
 
 /// Finds a browser; where there is none, that is told past the test's own output.

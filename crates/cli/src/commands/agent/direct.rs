@@ -63,15 +63,17 @@ impl Takers {
     }
 
     /// All of them, and as many as there is room for of those that keep in step with this device, and of friends
-    /// who are told that it is up: they find it by its key.
-    async fn readers(&self) -> Vec<EndpointId> {
+    /// who are told that it is up: they find it by its key. While the list cannot be read those that it is shown
+    /// to stay: to look it up lets nobody in.
+    async fn readers(&self, shown: &[EndpointId]) -> Vec<EndpointId> {
         let (key, visible) = (self.key.clone(), self.visible);
         let look = move || {
             let own = key.id();
             OwnGroup::of(key)?.look(|log| group::called(log.group(), own, visible))
         };
         let looked = tokio::task::spawn_blocking(look).await;
-        let others = looked.context("the process is ending").and_then(|read| read).unwrap_or_default();
+        let read = looked.context("the process is ending").and_then(|read| read);
+        let others = read.unwrap_or_else(|_| shown.to_vec());
         let mut readers = self.now().await;
         let known = readers.clone();
         let room = MOST_READERS.saturating_sub(readers.len());
@@ -94,7 +96,7 @@ pub(super) async fn serve(
     let receiver = Arc::new(receiver);
     network.needs_to_resolve()?;
     let permission = naming::permission(network, name, quiet).await?;
-    let mut shown = takers.readers().await;
+    let mut shown = takers.readers(&[]).await;
     show(network, name, &shown)?;
     let asked = takers.clone();
     let allow = Allow::check(move |peer| {
@@ -136,7 +138,7 @@ pub(super) async fn serve(
             }
             Some(_) = receiving.join_next() => {}
             _ = looking.tick() => {
-                let now = takers.readers().await;
+                let now = takers.readers(&shown).await;
                 if now != shown && show(network, name, &now).is_ok() {
                     shown = now;
                 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures_util::FutureExt;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
@@ -34,6 +34,7 @@ use self::pulse::Pulse;
 #[cfg(feature = "fuzzing")]
 pub(super) use self::pulse::decode_anything;
 use self::watching::Known;
+use crate::commands::devices::Meetings;
 use crate::network::{Network, Peer, connect};
 use crate::own_group::OwnGroup;
 use crate::presence::{self, Presence, Said};
@@ -43,8 +44,6 @@ use crate::{failure, output};
 const MOST_GUESTS: usize = 128;
 /// Of them of one device, which may run more than one agent.
 const MOST_OF_ONE: usize = 4;
-/// Devices that are brought up to date at once.
-const MOST_MEETINGS: usize = 8;
 /// For a device to answer a call.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether other commands are to be told who is up.
@@ -69,7 +68,11 @@ struct Shared {
     replica: Arc<Replica>,
     known: watch::Receiver<Arc<Known>>,
     presence: Mutex<Presence>,
-    meetings: Semaphore,
+    /// How many connections there are with each device.
+    talks: Mutex<HashMap<EndpointId, usize>>,
+    /// Devices that this one meets, and those that meet it: none takes two places of either.
+    met: Meetings,
+    met_by: Meetings,
     visible: bool,
     away: bool,
     began: Instant,
@@ -97,6 +100,10 @@ impl Shared {
         self.presence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn talks(&self) -> MutexGuard<'_, HashMap<EndpointId, usize>> {
+        self.talks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn hear(&self, peer: EndpointId, said: Option<Said>) {
         self.presence().hear(peer, said, presence::now());
     }
@@ -120,7 +127,9 @@ pub(super) async fn run(quiet: bool, network: &Arc<Network>, wished: Wished) -> 
         replica: own.replica,
         known: known.clone(),
         presence: Mutex::default(),
-        meetings: Semaphore::new(MOST_MEETINGS),
+        talks: Mutex::default(),
+        met: Meetings::default(),
+        met_by: Meetings::default(),
         visible: wished.visible,
         away: wished.away,
         began: Instant::now(),
@@ -231,7 +240,10 @@ async fn call(shared: Arc<Shared>, peer: Peer) {
     loop {
         match tokio::time::timeout(CALL_LIMIT, connect(&shared.network, &peer)).await {
             Ok(Ok(connection)) => {
-                if talk::run(&shared, &connection, true).await {
+                let began = Instant::now();
+                let answered = talk::run(&shared, &connection, true).await;
+                // One that ends each connection at once is called no more often than one that is away.
+                if answered && began.elapsed() >= policy::PERIOD {
                     failures = 0;
                 }
             }

@@ -88,8 +88,9 @@ impl Receiver {
             Some((app, _)) => Some(self.start(offer, app).await.map_err(Left::program)?),
             None => None,
         };
-        let taking = moving::take(&self.network, &Peer::Ticket(ticket), &offer.session);
-        let taken = taking.await.map_err(|error| Left::NotGiven(failure::line(&error)))?;
+        let holder = Peer::Ticket(ticket);
+        let taken = moving::take(&self.network, &holder, &offer.session).await;
+        let taken = taken.map_err(|error| Left::NotGiven(failure::line(&error)))?;
         Ok((taken, program))
     }
 

@@ -62,17 +62,17 @@ pub(super) async fn serve(globals: &Globals, as_json: bool) -> Result<()> {
 
 /// The devices with which a meeting is under way.
 #[derive(Clone, Default)]
-struct Meetings(Arc<Mutex<BTreeSet<EndpointId>>>);
+pub(in crate::commands) struct Meetings(Arc<Mutex<BTreeSet<EndpointId>>>);
 
 /// A place among those who are being met, until it is dropped.
-struct Place {
+pub(in crate::commands) struct Place {
     meetings: Meetings,
     peer: EndpointId,
 }
 
 impl Meetings {
     /// A place for a peer; none if it has one, or too many have.
-    fn begin(&self, peer: EndpointId) -> Option<Place> {
+    pub(in crate::commands) fn begin(&self, peer: EndpointId) -> Option<Place> {
         let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_let_in = peers.len() < MAX_MEETINGS && peers.insert(peer);
         is_let_in.then(|| Place { meetings: self.clone(), peer })

@@ -1,5 +1,6 @@
 //! Who is told what, and when. No clock, no network, no file.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whimbrel_base::EndpointId;
@@ -69,16 +70,20 @@ pub(in crate::commands::agent) fn called(group: &Group, own: EndpointId, visible
     called
 }
 
-/// The keys of friends that are told whether this device is up.
+/// The keys of friends that are told whether this device is up, as [`told`] has it. There may be very many.
 fn friends(group: &Group, own: EndpointId, visible: bool) -> Vec<EndpointId> {
-    let mut keys = Vec::new();
-    for (id, friend) in group.friends().filter(|(_, friend)| friend.rights().presence) {
-        keys.extend(std::iter::once(id).chain(friend.devices().map(|(device, _)| device)));
+    if !visible || shown_to(group, own) != Visibility::Friends {
+        return Vec::new();
     }
-    keys.retain(|id| *id != own && !group.is_member(*id) && told(group, own, *id, visible).is_some());
-    keys.sort();
-    keys.dedup();
-    keys
+    let mut may_see: BTreeMap<EndpointId, bool> =
+        group.friends().map(|(id, friend)| (id, friend.rights().presence)).collect();
+    for (_, friend) in group.friends() {
+        for (device, _) in friend.devices() {
+            may_see.entry(device).or_insert(friend.rights().presence);
+        }
+    }
+    let is_told = |id: &EndpointId| *id != own && !group.is_member(*id) && !group.is_removed(*id);
+    may_see.into_iter().filter(|(_, may)| *may).map(|(id, _)| id).filter(is_told).collect()
 }
 
 /// Whether two devices with these versions meet. Two that could not agree try again once either has another one.
@@ -190,6 +195,29 @@ mod tests {
         write(&mut log, Op::Show { device: id(2), to: Visibility::Nobody });
         assert_eq!(told(log.group(), id(2), id(3), true), UNSEEN);
         assert_eq!(friends(&log, true), [None; 2]);
+    }
+
+    #[test]
+    fn friends_are_called_exactly_if_they_are_told_also_if_a_device_is_of_two_of_them() {
+        let mut log = log();
+        // 6 is a friend without the right, whose key is noted as a device of 4 too; 7 is a device of both.
+        write(&mut log, Op::AddFriend { friend: id(6), name: None });
+        for (friend, device) in [(4, 6), (4, 7), (6, 7), (6, 8)] {
+            write(&mut log, Op::AddFriendDevice { friend: id(friend), device: id(device), name: None });
+        }
+        allow(&mut log, true);
+        for to in [Visibility::Nobody, Visibility::Devices, Visibility::Friends] {
+            write(&mut log, Op::Show { device: id(2), to });
+            for visible in [true, false] {
+                let all = called(log.group(), id(2), visible);
+                for number in 4..10 {
+                    let is_told = told(log.group(), id(2), id(number), visible).is_some();
+                    assert_eq!(all.contains(&id(number)), is_told, "{number} {to:?} {visible}");
+                }
+            }
+        }
+        let all = called(log.group(), id(2), true);
+        assert_eq!([4, 5, 6, 8].map(|number| all.contains(&id(number))), [true, true, false, false]);
     }
 
     #[test]

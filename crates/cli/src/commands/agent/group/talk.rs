@@ -6,10 +6,11 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel_devices::Met;
-use whimbrel_transport::{CloseCode, Connection, Stream};
+use whimbrel_base::EndpointId;
+use whimbrel_devices::{Met, SyncError};
+use whimbrel_transport::{Allow, CloseCode, Connection, Stream};
 
 use super::pulse::{BEAT, MEET, Pulse, WORD_LIMIT};
 use super::{Shared, chance, policy};
@@ -19,30 +20,67 @@ use crate::failure;
 const MEETING_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// Between two answers on one connection.
 const GAP: Duration = Duration::from_millis(100);
+/// The same after a meeting that came to nothing: less than the peer waits for the answer to a heartbeat.
+const IN_VAIN: Duration = Duration::from_secs(1);
 /// The peer hears that it is told nothing.
 const STRANGER: CloseCode = CloseCode::application(5);
 
 /// Talks until the connection is over, or the peer is no member and no friend any more. Returns whether it answered.
 pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -> bool {
+    // What is told is for this key alone.
+    connection.allow_hand_over(Allow::Nobody);
+    let talk = Talk::begin(shared, connection.peer_id());
     let answered = AtomicBool::new(false);
     let ended = tokio::select! {
         ended = beat(shared, connection, calls, &answered) => ended,
         ended = answer(shared, connection) => ended,
-        reason = connection.closed() => {
-            tracing::debug!(peer = %connection.peer_id(), %reason, "a device has gone");
-            // An agent that is stopped ends its connections; one that loses its network does not.
-            shared.hear(connection.peer_id(), None);
-            return answered.load(Ordering::Relaxed);
-        }
+        reason = connection.closed() => Err(anyhow!("{reason}")),
     };
     let Err(error) = ended;
-    // One that just does not answer is known until what it said goes stale.
-    if shared.told(&shared.known(), connection.peer_id()).is_none() {
-        shared.hear(connection.peer_id(), None);
+    let peer = connection.peer_id();
+    tracing::debug!(%peer, error = failure::line(&error), "a connection with a device is over");
+    // An agent that is stopped ends its connections, and streams fail at that moment too. One that loses its network
+    // or just does not answer is known until what it said goes stale.
+    let (is_last, is_over) = (talk.end(), connection.close_reason().is_some());
+    if (is_last && is_over) || shared.told(&shared.known(), peer).is_none() {
+        shared.hear(peer, None);
     }
-    tracing::debug!(peer = %connection.peer_id(), error = failure::line(&error), "a device is left");
-    connection.abort(STRANGER, "there is nothing to say");
+    if !is_over {
+        connection.abort(STRANGER, "there is nothing to say");
+    }
     answered.load(Ordering::Relaxed)
+}
+
+/// One of the connections with a device: each calls the other, and there may be agents beside this one.
+struct Talk<'a> {
+    shared: &'a Shared,
+    peer: EndpointId,
+}
+
+impl<'a> Talk<'a> {
+    fn begin(shared: &'a Shared, peer: EndpointId) -> Self {
+        *shared.talks().entry(peer).or_default() += 1;
+        Self { shared, peer }
+    }
+
+    /// Ends it. Whether it was the last one.
+    fn end(self) -> bool {
+        let (shared, peer) = (self.shared, self.peer);
+        drop(self);
+        !shared.talks().contains_key(&peer)
+    }
+}
+
+impl Drop for Talk<'_> {
+    fn drop(&mut self) {
+        let mut talks = self.shared.talks();
+        let left = talks.get(&self.peer).map_or(0, |count| count.saturating_sub(1));
+        if left == 0 {
+            talks.remove(&self.peer);
+        } else {
+            talks.insert(self.peer, left);
+        }
+    }
 }
 
 /// Says which version this device has, and fetches what it lacks.
@@ -70,9 +108,15 @@ async fn beat(
         if let Some(theirs) = theirs.version.filter(|_| told.group)
             && policy::should_meet(known.digest, theirs, in_vain)
         {
-            let met = meet(shared, connection).await?;
-            tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device");
-            in_vain = (!met.agree).then_some((known.digest, theirs));
+            match meet(shared, connection).await {
+                Ok(Some(met)) => in_vain = (!met.agree).then_some((known.digest, theirs)),
+                // Many are being met: at the next heartbeat.
+                Ok(None) => {}
+                // So is one that is busy or cannot: what else is said on the connection goes on.
+                Err(error) => {
+                    tracing::debug!(%peer, error = failure::line(&error), "could not meet a device")
+                }
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(policy::pause(chance())), if calls => {}
@@ -84,14 +128,18 @@ async fn beat(
     }
 }
 
-async fn meet(shared: &Shared, connection: &Connection) -> Result<Met> {
-    let _place = shared.meetings.acquire().await?;
+/// Brings both up to date. `None` if the device is being met already, or many are.
+async fn meet(shared: &Shared, connection: &Connection) -> Result<Option<Met>> {
+    let peer = connection.peer_id();
+    let Some(_place) = shared.met.begin(peer) else { return Ok(None) };
     let meeting = async {
         let mut stream = connection.open_stream().await?;
         stream.write_all(MEET).await?;
-        anyhow::Ok(whimbrel_devices::call(shared.replica.clone(), connection.peer_id(), stream).await?)
+        anyhow::Ok(whimbrel_devices::call(shared.replica.clone(), peer, stream).await?)
     };
-    tokio::time::timeout(MEETING_LIMIT, meeting).await?
+    let met = tokio::time::timeout(MEETING_LIMIT, meeting).await??;
+    tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device");
+    Ok(Some(met))
 }
 
 /// Answers what the peer begins, one after the other.
@@ -109,8 +157,12 @@ async fn answer_one(shared: &Shared, connection: &Connection, mut stream: Stream
     let reading = stream.read_exact(&mut begins);
     tokio::time::timeout(WORD_LIMIT, reading).await.map_err(io::Error::from)??;
     let known = shared.known();
-    // One that was called while nothing was known may ask back, and hears nothing.
-    let told = shared.told(&known, peer).context("it is no device and no friend")?;
+    let told = match shared.told(&known, peer) {
+        // One that is called while nothing is known asks back at once if its own list has changed. It hears nothing,
+        // and is not left: what is known of it comes on this very connection.
+        None if known.is_new => policy::Told { group: false, presence: false },
+        told => told.context("it is no device and no friend")?,
+    };
     if begins == *BEAT {
         let talking = async {
             let theirs = Pulse::hear(&mut stream).await?;
@@ -124,9 +176,16 @@ async fn answer_one(shared: &Shared, connection: &Connection, mut stream: Stream
         bail!("it says something else");
     }
     // Where many come at once the others come again with their next heartbeats.
-    let Ok(_place) = shared.meetings.try_acquire() else { return Ok(()) };
+    let Some(_place) = shared.met_by.begin(peer) else { return Ok(()) };
     let meeting = whimbrel_devices::answer(shared.replica.clone(), peer, stream);
-    let met = tokio::time::timeout(MEETING_LIMIT, meeting).await??;
-    tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device");
+    match tokio::time::timeout(MEETING_LIMIT, meeting).await? {
+        Ok(met) => tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device"),
+        // It may be this device's own file, or one that gave up: heartbeats go on.
+        Err(error @ (SyncError::Io(_) | SyncError::Store(_))) => {
+            tracing::debug!(%peer, %error, "could not meet a device");
+            tokio::time::sleep(IN_VAIN).await;
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(())
 }
