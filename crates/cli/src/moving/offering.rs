@@ -14,7 +14,7 @@ use crate::plain::plain;
 /// Characters that are shown of what the agent says.
 const LONGEST: usize = 200;
 /// For an agent to be reached, and so long that one which is not there keeps nobody.
-const REACH: Duration = Duration::from_secs(10);
+const REACH: Duration = Duration::from_secs(15);
 /// For an agent to take it: its user answers (60 s), a program starts (60 s), and the session comes (70 s).
 const TAKE: Duration = Duration::from_secs(200);
 
