@@ -100,7 +100,8 @@ impl Receiver {
         app: Option<&App>,
         called: &str,
     ) -> Result<(), Left> {
-        let (id, peer) = (&offer.session, &offer.peer);
+        // However long that is, what would be started is seen.
+        let (id, peer) = (&offer.session, plain(&offer.peer, LONGEST / 2));
         let how = format!("whimbrel take {} --from {ticket}", id.get(..8).unwrap_or(id));
         let what = app.map_or_else(|| "take it to ports".to_owned(), |app| format!("start {}", app.name()));
         let question = format!("{called} hands over a forward of {peer}: {what}?");
