@@ -99,7 +99,7 @@ struct World {
     /// How messages begin, by their flow and number on the wire, as far as that was put on a carrier.
     begun: [BTreeMap<(FlowId, u64), Vec<u8>>; 2],
     next: u64,
-    /// Ends go over to other keys, and both are written down in one step.
+    /// Ends go over to other keys.
     hops: bool,
     /// The key that each side had before.
     former: [Option<SecretKey>; 2],
@@ -210,7 +210,6 @@ impl World {
                     self.sim.connection(SIDES[at]).unwrap().set_takes_now(path.id, takes);
                 }
             }
-            _ if self.hops && self.rng.below(2) == 0 => SIDES.iter().for_each(|at| self.sim.resume(*at)),
             _ => self.sim.resume(SIDES[at]),
         }
         self.sim.pump();

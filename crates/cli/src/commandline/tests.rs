@@ -101,7 +101,7 @@ fn parses(example: &str) {
 
 /// Placeholders that only a person can fill in.
 fn is_whole(example: &str) -> bool {
-    let placeholders = ["NAME ", "TICKET", "SERVICE"];
+    let placeholders = ["NAME ", "TICKET", "SERVICE", "RELAY"];
     !example.contains(['…', '[', '$']) && !placeholders.iter().any(|word| example.contains(word))
 }
 
