@@ -119,7 +119,7 @@ Examples:
     },
 }
 
-/// Who sees whether a device is up.
+/// Those that see whether a device is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Audience {
     Nobody,

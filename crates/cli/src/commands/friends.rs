@@ -130,7 +130,7 @@ pub(crate) async fn run(globals: &Globals, args: Friends) -> Result<()> {
     }
 }
 
-/// Who is meant.
+/// The friend that a text means.
 ///
 /// # Errors
 /// When that is nobody, or a device of the user's own.

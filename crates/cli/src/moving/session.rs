@@ -200,7 +200,7 @@ async fn is_out(key: SecretKey, device: EndpointId) -> bool {
     })
 }
 
-/// Nobody is waited for any more.
+/// Ends the wait for a device that was given a word.
 fn end(known: Option<Known>) {
     if let Some(word) = known.and_then(|known| known.word) {
         word.abort();

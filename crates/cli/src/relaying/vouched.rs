@@ -14,7 +14,7 @@ use whimbrel_transport::{Allow, BoxFuture};
 use crate::failure::Failure;
 use crate::network::Network;
 
-/// Who may use a relay that asks no name service.
+/// The servers that may use a relay which asks no name service.
 #[derive(Clone)]
 pub(crate) struct Admitted {
     pub(crate) allow: Allow,

@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::failure::Failure;
 use crate::identity;
 
-/// Who can reach a socket. What they may do there, the program finds out by itself.
+/// The users that can reach a socket. What they may do there, the program finds out by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// This user, and root.

@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// No more may look a name up, beside the devices of its own user.
 const MOST_READERS: usize = 31;
 
-/// Who may take what runs here.
+/// The devices that may take what runs here.
 #[derive(Clone)]
 pub(super) struct Takers {
     key: SecretKey,

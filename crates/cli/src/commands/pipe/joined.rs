@@ -60,7 +60,7 @@ impl Joined {
                 error => error,
             },
             result = &mut receiving => match result {
-                // Nobody will press Ctrl-D to end a session that is over.
+                // A person at a terminal does not press Ctrl-D to end a session that is over.
                 Ok(()) if io::stdin().is_terminal() => Ok(()),
                 Ok(()) => sending.await,
                 error => error,
@@ -101,8 +101,8 @@ impl Joined {
     }
 }
 
-/// Whoever reads our output sees its end now, even while we go on to read the input. Ours is not the
-/// only handle that the process has on it, so it is replaced.
+/// The reader of our output sees its end now, even while we go on to read the input. Ours is not the only
+/// handle that the process has on it, so it is replaced.
 fn close_output() -> io::Result<()> {
     let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     Ok(rustix::stdio::dup2_stdout(nothing)?)

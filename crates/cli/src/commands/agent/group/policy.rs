@@ -1,4 +1,4 @@
-//! Who is told what, and when. No clock, no network, no file.
+//! Which device is told what, and when. No clock, no network, no file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
