@@ -11,6 +11,7 @@
 //! | [`name`] | [`Name`]: `user@example.org`, `laptop.user@example.org`, `ssh.laptop.user@example.org` |
 //! | [`address`] | [`EndpointAddr`] and what an address is good for |
 //! | [`delegation`] | [`Delegation`]: a user's word that a key may speak for a device or a service |
+//! | [`order`] | Sorting and gathering, made once for all kinds of elements |
 //! | [`record`] | [`Record`] and [`SignedRecord`]: name, id and addresses, signed by the endpoint |
 //! | [`relayed`] | [`RelayedAddr`]: a place behind a relay, and how it travels among addresses |
 //! | [`routing`] | Connection ids of QUIC by which a relay knows whom a packet is for |
@@ -22,6 +23,7 @@ pub mod connection_id;
 pub mod delegation;
 pub mod key;
 pub mod name;
+pub mod order;
 pub mod record;
 pub mod relayed;
 pub mod routing;

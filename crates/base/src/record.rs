@@ -35,7 +35,6 @@
 //! Version 1 has no end, and `whimbrel record v1` in its signature. It is still read: it ends seven days after
 //! its sequence number, read as unix milliseconds. It is no longer written.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +42,7 @@ use std::time::Duration;
 use crate::address::{AddressScope, MAX_ADDRESSES};
 use crate::delegation::Delegation;
 use crate::key::{EndpointId, SecretKey, Signature};
+use crate::order;
 use crate::wire::{DecodeError, signed_message};
 use crate::{Name, NameKind, UnixTime};
 
@@ -157,7 +157,7 @@ impl SignedRecord {
         key: &SecretKey,
         delegation: Option<Delegation>,
     ) -> Result<Self, RecordError> {
-        let members: BTreeSet<Member> = members.into_iter().collect();
+        let members = order::set(members);
         Self::sign_any(record, key, delegation, About::Group(members.into_iter().collect()))
     }
 

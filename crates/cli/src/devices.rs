@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
 
 use crate::ledger::Ledger;
+use whimbrel_base::order;
 
 /// The most devices that are remembered.
 const MAX_DEVICES: usize = 256;
@@ -159,7 +160,7 @@ impl Devices {
     fn change<T>(&self, decide: impl FnOnce(&mut Vec<Device>) -> Result<T>) -> Result<T> {
         self.ledger.change(|devices| {
             let result = decide(devices)?;
-            devices.sort_unstable_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
+            order::by(devices, |one, other| one.name.as_str().cmp(other.name.as_str()));
             Ok(result)
         })
     }

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::readers;
 use crate::who::Who;
+use whimbrel_base::order;
 
 /// The most groups that are remembered.
 const MAX_GROUPS: usize = 256;
@@ -79,7 +80,7 @@ impl Groups {
                 );
             }
             groups.push(group);
-            groups.sort_unstable_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
+            order::by(groups, |one, other| one.name.as_str().cmp(other.name.as_str()));
             Ok(())
         })
     }

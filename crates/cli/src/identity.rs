@@ -14,6 +14,7 @@ use whimbrel_base::{Delegation, EndpointId, Name, NameKind, SecretKey, UnixTime}
 
 use crate::options::Globals;
 use crate::{output, places};
+use whimbrel_base::order;
 
 /// This user's key. Says so if it had to be made.
 pub(crate) fn of_user(globals: &Globals) -> Result<Identity> {
@@ -92,7 +93,7 @@ pub(crate) fn held(config: &Path, id: EndpointId) -> Result<Vec<Delegation>> {
             held.extend(read_delegation(&entry.path())?.filter(|delegation| delegation.id() == id));
         }
     }
-    held.sort_unstable_by(|one, other| one.name().as_str().cmp(other.name().as_str()));
+    order::by(&mut held, |one, other| one.name().as_str().cmp(other.name().as_str()));
     Ok(held)
 }
 

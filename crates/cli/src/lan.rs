@@ -25,6 +25,7 @@ use whimbrel_names::{AskError, ErrorCode, KnownPeers, NameResolver, TrustError};
 use whimbrel_transport::{BoxFuture, ResolveError, Resolver, Watch, Watched};
 
 use crate::options::Globals;
+use whimbrel_base::order;
 
 mod meeting;
 
@@ -280,7 +281,7 @@ fn newer(one: Option<SignedRecord>, other: Option<SignedRecord>) -> Option<Signe
 /// Fails unless there is one that claims a name of which nobody here knows whose it is.
 fn the_only(name: &Name, claims: &[SignedRecord]) -> Result<(), ResolveError> {
     let mut owners: Vec<EndpointId> = claims.iter().map(SignedRecord::authority).collect();
-    owners.sort_unstable();
+    order::by(&mut owners, Ord::cmp);
     owners.dedup();
     match owners.len() {
         0 => return Err(ResolveError::NotFound),

@@ -15,6 +15,7 @@ use whimbrel_base::{EndpointId, Name, UnixTime};
 
 use crate::network::Network;
 use crate::{identity, output, places};
+use whimbrel_base::order;
 
 /// Before an end its owner is warned for this time.
 pub(crate) const NEAR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -105,7 +106,7 @@ pub(crate) fn all(data: &Path) -> Result<Vec<Lease>> {
         let text = fs::read_to_string(entry.path()).ok();
         leases.extend(user.zip(text).and_then(|(user, text)| read(user, &text)));
     }
-    leases.sort_unstable_by(|one, other| one.user.cmp(&other.user));
+    order::by(&mut leases, |one, other| one.user.cmp(&other.user));
     Ok(leases)
 }
 

@@ -18,6 +18,7 @@ use crate::rights::Rights;
 use crate::run::Whose;
 use crate::time::Hybrid;
 use crate::vector::{Reach, Vector, beginning};
+use whimbrel_base::order;
 
 pub use exchange::{Refusal, Report, Update};
 pub use writing::WriteError;
@@ -61,7 +62,7 @@ impl Log {
             let (sequence, hash, is_split) = (head.sequence, beginning(&head.hash), chain.split().is_some());
             (*author, Reach { sequence, hash, is_split })
         });
-        Vector { reach: reach.collect() }
+        Vector { reach: order::map(reach) }
     }
 
     /// How many entries are here.
@@ -109,7 +110,7 @@ impl Log {
                 }),
             );
         }
-        entries.sort_unstable_by_key(|(at, _)| *at);
+        order::by_key(&mut entries, |(at, _)| *at);
         entries
     }
 
@@ -150,7 +151,7 @@ impl Log {
 
     /// Lets go of the logs of keys that nobody said were devices: no other device would have them.
     fn prune(&mut self) {
-        let known: BTreeSet<EndpointId> = self.known().into_iter().collect();
+        let known = order::set(self.known());
         self.chains.retain(|author, _| known.contains(author));
     }
 

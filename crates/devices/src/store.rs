@@ -23,6 +23,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 use whimbrel_base::EndpointId;
+use whimbrel_base::order;
 
 use crate::chain::Chain;
 use crate::log::{Log, Update};
@@ -120,7 +121,7 @@ impl Store {
     }
 
     fn note(&mut self, log: &Log) {
-        self.saved = log.chains().iter().map(|(author, chain)| (*author, saved(chain))).collect();
+        self.saved = order::map(log.chains().iter().map(|(author, chain)| (*author, saved(chain))));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use whimbrel_base::order;
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
 /// Records that are kept, at most; others are not heard until some have gone.
@@ -45,7 +46,7 @@ impl Table {
             !record.record().revoked && !record.record().is_expired(now) && wanted(record)
         };
         let mut all: Vec<SignedRecord> = self.0.values().filter(usable).cloned().collect();
-        all.sort_by_key(|record| std::cmp::Reverse(record.record().sequence));
+        order::by_key(&mut all, |record| std::cmp::Reverse(record.record().sequence));
         let mut ids = Vec::new();
         all.retain(|record| {
             let is_first = !ids.contains(&record.record().id);

@@ -22,6 +22,7 @@ use crate::mapping::MapError;
 use crate::news::{Mapped, Pinholes};
 use crate::pcp::{Granted, LONGEST, MapRequest, Nonce, PcpError};
 use crate::router::LIFETIME;
+use whimbrel_base::order;
 
 /// For the first request and for those that follow it: a router is one hop away, and may be slow with its firewall.
 const PATIENCE: [Duration; 4] = [
@@ -157,7 +158,7 @@ async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<Socket
             Err(_) => {}
         }
     }
-    open.sort_unstable();
+    order::by(&mut open, Ord::cmp);
     open.dedup();
     let soonest = soonest.map(|lifetime| if is_busy { lifetime.min(BUSY) } else { lifetime });
     soonest.map(|lifetime| (open, lifetime)).ok_or(last)

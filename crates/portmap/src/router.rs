@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use whimbrel_base::AddressScope;
+use whimbrel_base::order;
 
 /// For so long a router is asked to keep what it passes on, if it is not asked again.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(3600);
@@ -38,7 +39,7 @@ pub(crate) fn routers() -> Vec<Router> {
 /// Gateways of the default routes in the kernel's table, the smallest metric first.
 fn gateways(table: &str) -> Vec<Ipv4Addr> {
     let mut routes: Vec<(u32, Ipv4Addr)> = table.lines().skip(1).filter_map(default_route).collect();
-    routes.sort_by_key(|(metric, _)| *metric);
+    order::by_key(&mut routes, |(metric, _)| *metric);
     routes.into_iter().map(|(_, gateway)| gateway).collect()
 }
 

@@ -5,6 +5,7 @@
 //! the next one is asked. What is full is said by the mean load of the whole group.
 
 use std::time::Duration;
+use whimbrel_base::order;
 
 /// Places that are this much farther than the nearest one are of the same class.
 const CLASSES: [f64; 4] = [1.1, 1.5, 2.5, f64::INFINITY];
@@ -51,7 +52,7 @@ pub fn choose(
     draw: &mut impl FnMut(usize) -> usize,
 ) -> Vec<Pick> {
     let mut open: Vec<usize> = (0..sites.len()).filter(|site| !sites[*site].loads.is_empty()).collect();
-    open.sort_by_key(|site| sites[*site].rtt);
+    order::by_key(&mut open, |site| sites[*site].rtt);
     let mut picks = Vec::new();
     while picks.len() < count
         && let Some(pick) = one(sites, &open, mean, draw)
@@ -59,7 +60,7 @@ pub fn choose(
         open.retain(|site| *site != pick.site);
         picks.push(pick);
     }
-    picks.sort_by_key(|pick| sites[pick.site].rtt);
+    order::by_key(&mut picks, |pick| sites[pick.site].rtt);
     picks
 }
 

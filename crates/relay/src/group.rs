@@ -5,13 +5,14 @@
 //! doubles its share among those that are equally near; of its place, only as long as its round trip is like those of
 //! the others there; of another one that it cannot reach, only if a second member says the same.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use whimbrel_base::{EndpointId, RelayPlace};
 
 use crate::choice::{Site, choose};
 use crate::directory::Listed;
+use whimbrel_base::order;
 
 /// So many members have to say of another one that it cannot be reached; in a group of two, the other one.
 const WORDS: usize = 2;
@@ -22,7 +23,7 @@ const INDISTINCT: Duration = Duration::from_millis(1);
 
 /// The members that cannot be reached, as the others say. Those that are out themselves have no say.
 pub fn absent(members: &[Listed]) -> HashSet<EndpointId> {
-    let ids: BTreeSet<[u8; 32]> = members.iter().map(|member| *member.id().as_bytes()).collect();
+    let ids = order::set(members.iter().map(|member| *member.id().as_bytes()));
     let mut absent = HashSet::new();
     loop {
         let is_present = |id: &EndpointId| !absent.contains(id);
@@ -109,7 +110,7 @@ pub fn pick(
 /// These relays by place, the nearest of each first. One that is farther than its place can be has a place of its
 /// own, and so has one that does not say where it is.
 fn by_place(relays: &[Measured<'_>], mut which: Vec<usize>) -> Vec<Vec<usize>> {
-    which.sort_by_key(|at| (relays[*at].member.place(), relays[*at].rtt));
+    order::by_key(&mut which, |at| (relays[*at].member.place(), relays[*at].rtt));
     let mut places: Vec<Vec<usize>> = Vec::new();
     for at in which {
         let (place, rtt) = (relays[at].member.place(), relays[at].rtt);

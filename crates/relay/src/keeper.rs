@@ -26,6 +26,7 @@ use crate::service::control_name;
 use crate::spare::Key;
 use crate::token::{Salt, token_of};
 use crate::wire::{Message, Reserved};
+use whimbrel_base::order;
 
 mod crossing;
 mod end;
@@ -109,7 +110,7 @@ impl Places {
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         all[relation] = kept;
         let mut relays: Vec<Kept> = all.iter().flatten().cloned().collect();
-        relays.sort_by_key(|kept| kept.rtt);
+        order::by_key(&mut relays, |kept| kept.rtt);
         let held = relays.len();
         self.endpoint.set_relayed(relays.iter().flat_map(|kept| kept.places.clone()).collect());
         self.keeping.set(Keeping { held, relays, problem: problem.filter(|_| held == 0) });

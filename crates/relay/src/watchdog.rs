@@ -18,6 +18,7 @@ use whimbrel_base::{EndpointId, MAX_UNREACHABLE, Name, Ticket};
 use whimbrel_transport::{CloseCode, ConnectError, Connection, Endpoint, Timeouts, Watch, Watched};
 
 use crate::directory::Roster;
+use whimbrel_base::order;
 
 /// Members that answer which each relay watches.
 const WATCHED: usize = 3;
@@ -76,7 +77,7 @@ fn place_of(name: &Name) -> [u8; 32] {
 /// Which members `own` watches: those behind it in the ring, until [`WATCHED`] of them answer. A pure function.
 fn watched(own: &Name, members: &[Name], is_silent: impl Fn(&Name) -> bool) -> Vec<Name> {
     let mut others: Vec<&Name> = members.iter().filter(|name| *name != own).collect();
-    others.sort_unstable_by_key(|name| place_of(name));
+    order::by_key(&mut others, |name| place_of(name));
     others.dedup();
     let behind = others.partition_point(|name| place_of(name) < place_of(own));
     others.rotate_left(behind);
@@ -166,7 +167,7 @@ impl Rounds {
 
     fn tell(&self) {
         let mut silent: Vec<EndpointId> = self.checks.values().filter_map(|check| check.silent).collect();
-        silent.sort_unstable();
+        order::by(&mut silent, Ord::cmp);
         silent.dedup();
         silent.truncate(MAX_UNREACHABLE);
         if *self.unreachable.current() != silent[..] {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use whimbrel_base::address::AddressScope;
 
 use crate::locator::Locator;
+use whimbrel_base::order;
 
 /// Places kept that the server does not know of.
 const MAX_OUTSIDE: usize = 16;
@@ -169,9 +170,9 @@ impl Whereabouts {
             if self.outside_first { (&self.outside, &self.stated) } else { (&self.stated, &self.outside) };
         let mut all = order(first.iter().chain(last).copied().collect());
         if self.relayed_first {
-            all.sort_by_key(|place| place.relayed().is_none());
+            order::by_key(&mut all, |place| place.relayed().is_none());
         }
-        all.sort_by_key(|place| self.silences(place));
+        order::by_key(&mut all, |place| self.silences(place));
         all
     }
 }

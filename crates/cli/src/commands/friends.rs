@@ -176,12 +176,12 @@ fn list(own: &OwnGroup, as_json: bool) -> Result<()> {
     if as_json {
         let friends = group.friends().map(|(id, friend)| {
             let devices: Vec<_> = friend.devices().map(|(device, _)| device.to_string()).collect();
-            let up = up(id, friend).into_iter().map(|(key, up)| (key.to_string(), up.as_json()));
-            let up: serde_json::Map<String, serde_json::Value> = up.collect();
+            let mut beside = serde_json::Map::new();
+            beside.extend(up(id, friend).into_iter().map(|(key, up)| (key.to_string(), up.as_json())));
             json!({
                 "called": called(id), "name": friend.name().map(ToString::to_string), "id": id.to_string(),
                 "devices": devices,
-                "up": up,
+                "up": beside,
                 "may_see": { "presence": friend.rights().presence, "devices": friend.rights().devices },
             })
         });

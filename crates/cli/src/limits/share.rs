@@ -1,5 +1,6 @@
 //! How connections share a rate: each gets what it uses, and those that want more share the rest equally.
 
+use whimbrel_base::order;
 use whimbrel_transport::RateLimit;
 
 /// The share that a connection had, and what it used of it, in bytes a second; `None`: it had none yet.
@@ -23,7 +24,7 @@ pub(super) fn shares(total: u64, uses: &[Use]) -> Vec<u64> {
     };
     let wishes: Vec<u64> = uses.iter().map(wish).collect();
     let mut order: Vec<usize> = (0..wishes.len()).collect();
-    order.sort_by_key(|at| wishes[*at]);
+    order::by_key(&mut order, |at| wishes[*at]);
     let mut shares = vec![0; wishes.len()];
     let (mut left, mut many) = (total, wishes.len() as u64);
     for at in order {

@@ -17,6 +17,7 @@ use crate::limits::{Rule, Who};
 use crate::moving::{Ticketed, Word};
 use crate::multipath::Change;
 use crate::places;
+use whimbrel_base::order;
 
 /// For a command to wait for another device: it finds its relays (5 s at most), and these answer (10 s).
 const WORD_LIMIT: Duration = Duration::from_secs(20);
@@ -51,7 +52,7 @@ pub(crate) async fn ask_all() -> Result<Vec<Report>> {
             }
         }
     }
-    reports.sort_unstable_by_key(|report| (report.started_ms, report.pid));
+    order::by_key(&mut reports, |report| (report.started_ms, report.pid));
     Ok(reports)
 }
 

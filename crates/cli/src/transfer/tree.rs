@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use super::batch::MAX_ENTRIES;
 use super::message::MAX_DEPTH;
 use super::name;
+use whimbrel_base::order;
 
 /// One file, or an empty directory.
 #[derive(Clone, Debug)]
@@ -87,7 +88,7 @@ impl Tree {
         let before = self.entries.len();
         above.push(name.clone());
         let mut children = fs::read_dir(&path)?.collect::<Result<Vec<_>, _>>()?;
-        children.sort_unstable_by_key(fs::DirEntry::file_name);
+        order::by_key(&mut children, fs::DirEntry::file_name);
         for child in children {
             let (path, kind) = (child.path(), child.file_type()?);
             match allowed(&child.file_name(), kind) {

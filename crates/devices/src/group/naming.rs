@@ -8,6 +8,7 @@ use whimbrel_base::Name;
 use super::{Group, Stamp, Wanted};
 use crate::label::Label;
 use crate::op::Subject;
+use whimbrel_base::order;
 
 /// A thing that has a name: what it is to be called, or the name that the world has for it.
 struct Thing<'a> {
@@ -20,9 +21,8 @@ struct Thing<'a> {
 pub(crate) fn names(group: &Group) -> BTreeMap<Subject, Label> {
     let mut things = things(group);
     // What the user chose comes first, the earlier choice before the later one.
-    things.sort_unstable_by_key(|thing| (thing.wanted.is_none(), thing.since(), thing.subject));
-    let wishes: BTreeSet<Label> =
-        things.iter().filter_map(|thing| Some(thing.wanted?.name.clone())).collect();
+    order::by_key(&mut things, |thing| (thing.wanted.is_none(), thing.since(), thing.subject));
+    let wishes = order::set(things.iter().filter_map(|thing| Some(thing.wanted?.name.clone())));
     let mut given: BTreeMap<Subject, Label> = BTreeMap::new();
     let mut taken = BTreeSet::new();
     let mut last = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! What another one lacks, and taking what it sends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use whimbrel_base::{EndpointId, UnixTime};
@@ -12,6 +12,7 @@ use crate::op::Op;
 use crate::run::{BadRun, Fork, Run};
 use crate::time::Hybrid;
 use crate::vector::{Reach, Vector, beginning};
+use whimbrel_base::order;
 
 /// The most bytes that are sent at once, before they are packed: half of what a message may have.
 const MAX_BYTES: usize = 2 * 1024 * 1024;
@@ -194,7 +195,7 @@ impl Log {
             self.group.is_trusted(*author) || self.group.device(*author).is_some_and(Device::is_forked)
         };
         let full = self.chains.keys().copied().chain(self.group.devices().map(|(id, _)| id)).filter(is_full);
-        let mut rooms: BTreeMap<EndpointId, usize> = full.map(|author| (author, MAX_LOG)).collect();
+        let mut rooms = order::map(full.map(|author| (author, MAX_LOG)));
         rooms.insert(self.user(), MAX_LOG);
         let trusted = self.chains.iter().filter(|(author, _)| self.group.is_trusted(**author));
         for (_, entry) in trusted.flat_map(|(_, chain)| chain.entries()) {
@@ -239,7 +240,7 @@ impl Log {
     /// Takes the runs of authors that are known, until no more become known by it.
     fn take_runs(&mut self, mut runs: Vec<Run>, limits: &Limits, report: &mut Report) {
         while !runs.is_empty() {
-            let known: BTreeSet<EndpointId> = self.known().into_iter().collect();
+            let known = order::set(self.known());
             let (now_known, strangers): (Vec<_>, Vec<_>) =
                 runs.into_iter().partition(|run| known.contains(&run.author));
             if now_known.is_empty() {

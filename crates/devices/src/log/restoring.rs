@@ -1,17 +1,16 @@
 //! The log that comes from a file.
 
-use std::collections::BTreeSet;
-
 use whimbrel_base::EndpointId;
 
 use super::{Log, Update};
+use whimbrel_base::order;
 impl Log {
     /// A log from what a file kept. An author whose part is damaged is left out, and
     /// [`lost`](Self::lost) names it: the others must not suffer.
     pub(crate) fn restore(user: EndpointId, kept: Update) -> Self {
         let mut log = Self::new(user);
         let report = log.take_again(kept);
-        let lost: BTreeSet<EndpointId> = report.refused.iter().map(|(author, _)| *author).collect();
+        let lost = order::set(report.refused.iter().map(|(author, _)| *author));
         log.chains.retain(|author, _| !lost.contains(author));
         log.lost = lost;
         log.refresh();

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 
 use whimbrel_base::AddressScope;
+use whimbrel_base::order;
 
 /// More pairs of routers and addresses than this are not asked for.
 const MOST: usize = 4;
@@ -41,7 +42,7 @@ struct Own<'a> {
 
 fn gates_in(routes: &str, addresses: &str) -> Vec<Gate> {
     let mut routes: Vec<(u32, Ipv6Addr, &str)> = routes.lines().filter_map(default_route).collect();
-    routes.sort_by_key(|(metric, ..)| *metric);
+    order::by_key(&mut routes, |(metric, ..)| *metric);
     let addresses: Vec<Own<'_>> = addresses.lines().filter_map(own_address).collect();
     let mut gates = Vec::new();
     for (_, router, interface) in routes {

@@ -26,6 +26,7 @@ use super::{
 use crate::event::{Event, Events};
 use crate::ids::PathId;
 use crate::varint;
+use whimbrel_base::order;
 
 /// So many bytes fill a segment well enough that a flow need not hold them back.
 const FULL: u64 = 1200;
@@ -179,7 +180,7 @@ impl Sender {
             return Err(SendError::TooLarge { size, most });
         }
         let mut tags: Vec<(FlowId, Tag)> = freed.filter(|(flow, _)| *flow == id).collect();
-        tags.sort_unstable();
+        order::by(&mut tags, Ord::cmp);
         tags.dedup();
         let freed: u64 = tags.iter().map(|(flow, tag)| self.unsent_with(*flow, *tag)).sum();
         let queued = flow.queued - freed;

@@ -11,6 +11,7 @@ use whimbrel_base::relayed::Place;
 
 use super::Candidate;
 use crate::locator::{Locator, Proxied};
+use whimbrel_base::order;
 
 /// The longest head of an answer.
 const MAX_HEAD: usize = 8192;
@@ -70,7 +71,7 @@ impl HttpProxy {
             let local = way.local.clone().filter(|local| local.ip.is_ipv4() == self.at.is_ipv4());
             through.push((at.port() != USUAL_PORT, Candidate { local, remote }));
         }
-        through.sort_by_key(|(is_unusual, _)| *is_unusual);
+        order::by_key(&mut through, |(is_unusual, _)| *is_unusual);
         through.into_iter().map(|(_, way)| way).take(MAX_PLACES).collect()
     }
 

@@ -12,6 +12,7 @@ use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::policy::PathPolicy;
 use crate::shared::Shared;
+use whimbrel_base::order;
 
 /// The number of the interface that relays stand for; those that a peer announces are lower.
 const RELAYS: u8 = u8::MAX;
@@ -71,7 +72,7 @@ fn locals(set: &AddressSet, policy: &PathPolicy) -> Vec<Local> {
             None => {}
         }
     }
-    locals.sort_by_key(|local| policy.rank(&local.interface));
+    order::by_key(&mut locals, |local| policy.rank(&local.interface));
     locals
 }
 
@@ -86,7 +87,7 @@ fn remotes(announced: &[(u8, SocketAddr, Priority)], known: &[Locator], paths: &
             None => remotes.push(Remote { slot, places: vec![(*address).into()], reserve }),
         }
     }
-    remotes.sort_by_key(|remote| (remote.reserve, remote.slot));
+    order::by_key(&mut remotes, |remote| (remote.reserve, remote.slot));
     if remotes.is_empty() {
         remotes.push(Remote { slot: 0, places: Vec::new(), reserve: false });
     }
@@ -98,7 +99,7 @@ fn remotes(announced: &[(u8, SocketAddr, Priority)], known: &[Locator], paths: &
     }
     // What has worked comes first.
     for remote in &mut remotes {
-        remote.places.sort_by_key(|place| !paths.iter().any(|path| path.remote == *place));
+        order::by_key(&mut remote.places, |place| !paths.iter().any(|path| path.remote == *place));
     }
     remotes.retain(|remote| !remote.places.is_empty());
     remotes

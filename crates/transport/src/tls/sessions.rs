@@ -11,6 +11,7 @@ use rustls::server::StoresServerSessions;
 use whimbrel_base::EndpointId;
 
 use super::TICKETS;
+use whimbrel_base::order;
 
 /// Sessions that a server remembers, of some 350 bytes each.
 const MAX_SESSIONS: usize = 32 * 1024;
@@ -216,7 +217,7 @@ impl Remembered {
 
     fn list(&self) -> Vec<(EndpointId, Vec<u8>, Vec<u8>)> {
         let mut peers: Vec<_> = self.peers.iter().collect();
-        peers.sort_by_key(|(_, of)| of.newest);
+        order::by_key(&mut peers, |(_, of)| of.newest);
         let keys = peers.into_iter().flat_map(|(peer, of)| of.keys.iter().map(move |key| (**peer, key)));
         keys.filter_map(|(peer, key)| Some((peer, key.to_vec(), self.sessions.get(key)?.value.to_vec())))
             .collect()

@@ -13,6 +13,7 @@ use whimbrel_transport::{ConnectError, Connection, FlowOptions, Resolver as _};
 use super::record::resolver;
 use super::{Group, GroupError, Inner, Newcomer};
 use crate::endpoint::Endpoint;
+use whimbrel_base::order;
 
 /// Between attempts to reach a member that is away.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -91,7 +92,7 @@ impl Endpoint {
         let name = name.into_name()?;
         // First listen, then read: a change in between is heard.
         let mut records = resolver(self, &name)?.watch(&name);
-        let members: BTreeSet<Member> = self.group_members(&name).await?.into_iter().collect();
+        let members = order::set(self.group_members(&name).await?);
         let group = Group::greeting(options, greeting);
         let inner = Arc::downgrade(&group.inner);
         let mut calls =

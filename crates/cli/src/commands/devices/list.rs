@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 use whimbrel_base::EndpointId;
+use whimbrel_base::order;
 use whimbrel_devices::{Device, Label, Log, Subject};
 
 use crate::options::Globals;
@@ -89,7 +90,7 @@ impl Seen {
             let called = names.get(&Subject::Device(id)).map(Label::as_str);
             describe(called, device, id == self.this, self.up(id).map(&words).as_deref())
         };
-        let mut lines: Lines = group.devices().map(|(id, device)| (id, line(id, device))).collect();
+        let mut lines: Lines = order::map(group.devices().map(|(id, device)| (id, line(id, device))));
         let user = group.user();
         if let Some(up) = self.up(user).filter(|_| group.device(user).is_none()) {
             lines.insert(user, format!("-  the machine with the user's key, {}", words(up)));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::super::{AddressSet, LocalAddress};
 use super::messages::Told;
+use whimbrel_base::order;
 
 /// Addresses that went with their links, of which so many are remembered.
 const MAX_FALLEN: usize = 256;
@@ -86,10 +87,10 @@ impl HostState {
             Some(LocalAddress { ip: *ip, interface: Some(Arc::from(name.as_str())) })
         });
         let mut addresses: Vec<LocalAddress> = usable.collect();
-        addresses.sort_unstable();
+        order::by(&mut addresses, Ord::cmp);
         let idle = self.addresses.iter().filter(|(index, _)| self.is_down(*index));
         let mut without_link: Vec<IpAddr> = idle.chain(&self.fallen).map(|(_, ip)| *ip).collect();
-        without_link.sort_unstable();
+        order::by(&mut without_link, Ord::cmp);
         without_link.dedup();
         AddressSet { addresses, without_link, wakes, routes: self.routes, routes_lost: self.routes_lost }
     }

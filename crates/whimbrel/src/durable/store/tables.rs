@@ -21,6 +21,7 @@ use super::failure::{FORMAT, Failure};
 use crate::durable::change::{Change, Done, InboxKey, Loaded, LoadedJournal};
 use crate::durable::inbox::Mark;
 use crate::durable::wire::{Stamp, stamp_of};
+use whimbrel_base::order;
 
 /// Journals with one label that a peer's messages are told apart in; of more, the one that was acknowledged
 /// longest ago is forgotten.
@@ -271,7 +272,7 @@ impl<'txn> Writing<'txn> {
             let (name, row) = row?;
             turns.push((row.value().1, name.value().2));
         }
-        turns.sort_unstable();
+        order::by(&mut turns, Ord::cmp);
         if !is_known && turns.len() >= MARKS_PER_LABEL {
             let journal = turns[0].1;
             self.marks.remove((peer, label, journal))?;

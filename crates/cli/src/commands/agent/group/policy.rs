@@ -1,9 +1,9 @@
 //! Which device is told what, and when. No clock, no network, no file.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whimbrel_base::EndpointId;
+use whimbrel_base::order;
 use whimbrel_devices::{Digest, Friend, Group, Rights, Visibility};
 
 /// Between two heartbeats, before what chance adds or takes.
@@ -75,8 +75,7 @@ fn friends(group: &Group, own: EndpointId, visible: bool) -> Vec<EndpointId> {
     if !visible || shown_to(group, own) != Visibility::Friends {
         return Vec::new();
     }
-    let mut may_see: BTreeMap<EndpointId, bool> =
-        group.friends().map(|(id, friend)| (id, friend.rights().presence)).collect();
+    let mut may_see = order::map(group.friends().map(|(id, friend)| (id, friend.rights().presence)));
     for (_, friend) in group.friends() {
         for (device, _) in friend.devices() {
             may_see.entry(device).or_insert(friend.rights().presence);
