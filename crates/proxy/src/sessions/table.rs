@@ -20,7 +20,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
-use whimbrel_base::order;
 
 /// A permission lasts no longer, whatever is asked for.
 const LONGEST_PERMISSION: Duration = Duration::from_secs(3600);
@@ -136,7 +135,7 @@ impl Table {
             })
         });
         let mut told: Vec<_> = told.collect();
-        order::by_key(&mut told, |listed| std::cmp::Reverse((listed.age, listed.id)));
+        whimbrel_base::order::by_key(&mut told, |listed| std::cmp::Reverse((listed.age, listed.id)));
         told
     }
 
