@@ -212,8 +212,7 @@ impl Path {
         revived
     }
 
-    /// Carries nothing new from now on. A silence longer than `patience` makes it lost, or, if only the peer has to
-    /// finish, one longer than twice that and `last_words`.
+    /// Carries nothing new from now on. A silence as long as [`Liveness::retire`] says makes it lost.
     pub(crate) fn retire(&mut self, now: Instant, patience: Duration, last_words: Duration) {
         self.stage = Stage::Retiring;
         self.liveness.retire(now, patience, last_words);
