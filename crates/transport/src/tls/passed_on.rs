@@ -13,8 +13,8 @@ const CARRIERS: [u8; 2] = [0, 2];
 /// What the clients of an endpoint have tickets for: one list for each kind of carrier. The bytes are secret, and of
 /// use to nobody without the endpoint's key.
 ///
-/// Each session is good for one handshake (RFC 8446 §8.1): an endpoint that gave them away must take no handshake
-/// any more.
+/// Each session is good for one handshake (RFC 8446 §8.1), so an endpoint that gives them away forgets them: a first
+/// flight is taken early by one of the two at most.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsSessions(Vec<u8>);
 
@@ -38,10 +38,10 @@ impl TlsSessions {
         Self(bytes.into())
     }
 
-    pub(super) fn of(carriers: [&ServerTls; 2]) -> Self {
+    pub(super) fn take_from(carriers: [&ServerTls; 2]) -> Self {
         let mut out = Vec::new();
         for (number, carrier) in CARRIERS.into_iter().zip(carriers) {
-            for (peer, ticket, value) in carrier.list() {
+            for (peer, ticket, value) in carrier.take_all() {
                 out.push(number);
                 out.extend_from_slice(peer.as_bytes());
                 for field in [ticket, value] {
@@ -85,7 +85,62 @@ mod tests {
     use whimbrel_base::SecretKey;
 
     use super::*;
-    use crate::tls::TlsIdentity;
+    use crate::tls::{TlsChannel, TlsIdentity};
+
+    fn pump(from: &mut TlsChannel, to: &mut TlsChannel) {
+        let out = from.outgoing();
+        let mut wire = out.waiting().to_vec();
+        out.wrote(wire.len());
+        let used = to.receive(&mut wire, &mut |_| {}).unwrap();
+        assert_eq!(used, wire.len());
+    }
+
+    /// The client gets tickets of the server.
+    fn meet(client: &TlsIdentity, server: &TlsIdentity, id: EndpointId) {
+        let mut client = TlsChannel::client(client.client.clone(), id).unwrap();
+        let mut server = TlsChannel::server(server.server.admitting()).unwrap();
+        for _ in 0..4 {
+            pump(&mut client, &mut server);
+            pump(&mut server, &mut client);
+        }
+        assert!(client.is_open() && server.is_open());
+    }
+
+    /// A first flight with early data, as it goes over the wire.
+    fn flight(client: &TlsIdentity, server: EndpointId) -> Vec<u8> {
+        let mut client = TlsChannel::client(client.client.clone(), server).unwrap();
+        client.encrypt_early(b"once").unwrap();
+        client.outgoing().waiting().to_vec()
+    }
+
+    /// What a server takes of a first flight.
+    fn taken(server: &TlsIdentity, flight: &[u8]) -> Vec<u8> {
+        let mut server = TlsChannel::server(server.server.admitting()).unwrap();
+        let mut plain = Vec::new();
+        let _ = server.receive(&mut flight.to_vec(), &mut |data| plain.extend_from_slice(data));
+        plain
+    }
+
+    /// Whoever plays first flights once more gets nothing of it either.
+    #[test]
+    fn a_first_flight_is_taken_early_once_by_the_endpoint_before_or_by_the_one_after() {
+        let key = SecretKey::generate();
+        let (before, after) = (TlsIdentity::new(&key).unwrap(), TlsIdentity::new(&key).unwrap());
+        let client = TlsIdentity::new(&SecretKey::generate()).unwrap();
+        meet(&client, &before, key.id());
+        let [first, second, third] = [(); 3].map(|()| flight(&client, key.id()));
+        assert_eq!(taken(&before, &first), b"once");
+        let sessions = before.give_sessions_away();
+        // A handshake that is under way at the endpoint that leaves, and that it does not answer.
+        assert_eq!(taken(&before, &second), b"");
+        after.remember(&sessions);
+        assert_eq!(taken(&after, &first), b"", "the endpoint before has taken it");
+        for flight in [&second, &third] {
+            assert_eq!(taken(&after, flight), b"once");
+            assert_eq!(taken(&after, flight), b"");
+            assert_eq!(taken(&before, flight), b"");
+        }
+    }
 
     #[test]
     fn sessions_are_passed_on_by_carrier_and_whatever_comes_is_read_or_left_out() {
@@ -97,16 +152,18 @@ mod tests {
             from.server.put(peer, vec![n; 32], vec![7; 300]);
             from.quic_server.put(peer, vec![8, n], vec![9]);
         }
-        let sessions = from.sessions();
+        let sessions = from.give_sessions_away();
+        assert_eq!(from.give_sessions_away(), TlsSessions::from_bytes([]), "they are at one of the two");
         to.remember(&TlsSessions::from_bytes(sessions.as_bytes()));
-        assert_eq!(to.sessions(), sessions);
-        assert_eq!((to.server.list().len(), to.quic_server.list().len()), (3, 3));
+        assert_eq!(to.give_sessions_away(), sessions);
+        to.remember(&sessions);
+        assert_eq!((to.server.take_all().len(), to.quic_server.take_all().len()), (3, 3));
         // One of QUIC's, as older versions wrote it.
         let mut old = vec![1; 33];
         old.extend([0, 0, 0, 1, 8, 0, 0, 0, 1, 9]);
         let fresh = TlsIdentity::new(&key).unwrap();
         fresh.remember(&TlsSessions::from_bytes(old));
-        assert_eq!((fresh.server.list().len(), fresh.quic_server.list().len()), (0, 0));
+        assert_eq!((fresh.server.take_all().len(), fresh.quic_server.take_all().len()), (0, 0));
         for length in 0..sessions.as_bytes().len() {
             TlsIdentity::new(&key)
                 .unwrap()
