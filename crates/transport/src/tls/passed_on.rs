@@ -82,64 +82,86 @@ fn field(rest: &mut &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+
+    use rustls::quic;
     use whimbrel_base::SecretKey;
 
     use super::*;
+    use crate::tls::config::server_name;
+    use crate::tls::tickets::tests::{meet, meet_over_quic};
     use crate::tls::{TlsChannel, TlsIdentity};
 
-    fn pump(from: &mut TlsChannel, to: &mut TlsChannel) {
-        let out = from.outgoing();
-        let mut wire = out.waiting().to_vec();
-        out.wrote(wire.len());
-        let used = to.receive(&mut wire, &mut |_| {}).unwrap();
-        assert_eq!(used, wire.len());
-    }
-
-    /// The client gets tickets of the server.
-    fn meet(client: &TlsIdentity, server: &TlsIdentity, id: EndpointId) {
-        let mut client = TlsChannel::client(client.client.clone(), id).unwrap();
-        let mut server = TlsChannel::server(server.server.admitting()).unwrap();
-        for _ in 0..4 {
-            pump(&mut client, &mut server);
-            pump(&mut server, &mut client);
-        }
-        assert!(client.is_open() && server.is_open());
+    fn identity(key: &SecretKey) -> TlsIdentity {
+        TlsIdentity::new(key).unwrap()
     }
 
     /// A first flight with early data, as it goes over the wire.
     fn flight(client: &TlsIdentity, server: EndpointId) -> Vec<u8> {
         let mut client = TlsChannel::client(client.client.clone(), server).unwrap();
-        client.encrypt_early(b"once").unwrap();
+        client.encrypt_early(b"early").unwrap();
         client.outgoing().waiting().to_vec()
     }
 
-    /// What a server takes of a first flight.
-    fn taken(server: &TlsIdentity, flight: &[u8]) -> Vec<u8> {
+    /// Whether a server takes the early data of that.
+    fn is_taken(server: &TlsIdentity, flight: &[u8]) -> bool {
         let mut server = TlsChannel::server(server.server.admitting()).unwrap();
         let mut plain = Vec::new();
         let _ = server.receive(&mut flight.to_vec(), &mut |data| plain.extend_from_slice(data));
-        plain
+        plain == b"early"
     }
 
-    /// Whoever plays first flights once more gets nothing of it either.
+    /// What a client that has early data to send says first over QUIC.
+    fn hello(client: &TlsIdentity, server: EndpointId) -> Vec<u8> {
+        let (config, name) = (client.quic_client.clone(), server_name(server).unwrap());
+        let mut client = quic::ClientConnection::new(config, quic::Version::V1, name, vec![7; 100]).unwrap();
+        let mut hello = Vec::new();
+        let _ = client.write_hs(&mut hello);
+        assert!(client.zero_rtt_keys().is_some(), "it has no ticket");
+        hello
+    }
+
+    /// Whether a server would take early data behind that.
+    fn is_taken_over_quic(server: &TlsIdentity, hello: &[u8]) -> bool {
+        let config = server.quic_server.admitting();
+        let mut server = quic::ServerConnection::new(config, quic::Version::V1, vec![7; 100]).unwrap();
+        server.read_hs(hello).unwrap();
+        server.zero_rtt_keys().is_some()
+    }
+
+    /// First flights of a client that has its tickets from `before`: what each endpoint takes of them, once it is
+    /// passed on, and who plays them once more gets nothing of it either.
+    fn each_is_taken_once(
+        key: &SecretKey,
+        before: &TlsIdentity,
+        flights: [Vec<u8>; 3],
+        is_taken: fn(&TlsIdentity, &[u8]) -> bool,
+    ) {
+        let after = identity(key);
+        let [first, second, third] = flights;
+        assert!(is_taken(before, &first));
+        let sessions = before.give_sessions_away();
+        // A handshake that is under way at the endpoint that leaves.
+        assert!(!is_taken(before, &second));
+        after.remember(&sessions);
+        assert!(!is_taken(&after, &first), "the endpoint before has taken it");
+        for flight in [&second, &third] {
+            assert!(is_taken(&after, flight));
+            assert!(!is_taken(&after, flight) && !is_taken(before, flight));
+        }
+    }
+
     #[test]
     fn a_first_flight_is_taken_early_once_by_the_endpoint_before_or_by_the_one_after() {
         let key = SecretKey::generate();
-        let (before, after) = (TlsIdentity::new(&key).unwrap(), TlsIdentity::new(&key).unwrap());
-        let client = TlsIdentity::new(&SecretKey::generate()).unwrap();
-        meet(&client, &before, key.id());
-        let [first, second, third] = [(); 3].map(|()| flight(&client, key.id()));
-        assert_eq!(taken(&before, &first), b"once");
-        let sessions = before.give_sessions_away();
-        // A handshake that is under way at the endpoint that leaves, and that it does not answer.
-        assert_eq!(taken(&before, &second), b"");
-        after.remember(&sessions);
-        assert_eq!(taken(&after, &first), b"", "the endpoint before has taken it");
-        for flight in [&second, &third] {
-            assert_eq!(taken(&after, flight), b"once");
-            assert_eq!(taken(&after, flight), b"");
-            assert_eq!(taken(&before, flight), b"");
-        }
+        let (before, client) = (identity(&key), identity(&SecretKey::generate()));
+        meet(&client, Arc::unwrap_or_clone(before.server.admitting()), key.id());
+        let flights = [(); 3].map(|()| flight(&client, key.id()));
+        each_is_taken_once(&key, &before, flights, is_taken);
+        let server = Arc::unwrap_or_clone(before.quic_server.admitting());
+        meet_over_quic(client.quic_client.clone(), server, key.id());
+        let hellos = [(); 3].map(|()| hello(&client, key.id()));
+        each_is_taken_once(&key, &before, hellos, is_taken_over_quic);
     }
 
     #[test]
