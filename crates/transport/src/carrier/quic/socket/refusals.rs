@@ -22,14 +22,13 @@ pub(super) fn is_said_by(error: &io::Error) -> bool {
 /// `WouldBlock` alone: what cannot be sent is lost, as datagrams are.
 pub(super) fn send(open: &Open, transmit: &Transmit<'_>, is_refused: &AtomicBool) -> io::Result<()> {
     match open.try_send(transmit) {
-        Err(error) if is_said_by(&error) => {
-            is_refused.store(true, Ordering::Relaxed);
-            // This one has not left for that.
-            open.send(transmit)
-        }
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-            tracing::trace!(%error, "a datagram is lost");
-            Ok(())
+            if is_said_by(&error) {
+                is_refused.store(true, Ordering::Relaxed);
+            }
+            // The error is mostly that of an earlier one, and told once: this one has not left for it. If the error
+            // is its own, it comes again, and quinn logs it now and then.
+            open.send(transmit)
         }
         sent => sent,
     }
