@@ -79,7 +79,8 @@ pub struct SendOptions {
     /// The kind of message, for those who want to replace or cancel it. Told to the receiver.
     pub tag: Option<Tag>,
     /// After this time it is neither sent nor sent again. Without one, a reliable message waits for as long
-    /// as the connection lasts, an unreliable one for a second.
+    /// as the connection lasts, an unreliable one for
+    /// [`unreliable_patience`](crate::Timeouts::unreliable_patience).
     pub lifetime: Option<Duration>,
     /// How often a reliable message may be sent again after its path was lost or fell silent.
     pub retransmissions: Option<u32>,
