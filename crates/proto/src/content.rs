@@ -45,12 +45,11 @@ pub(crate) enum Content {
     Close,
     CloseAck,
     Suspend,
-    /// The claim of a server that was read back.
-    Resumed,
     /// This side's end is handed over.
     Assign,
-    /// The answer to TAKE_OVER.
-    TakenOver,
+    /// The claim of a server that was read back, or its answer to TAKE_OVER: by this word of the server's
+    /// [tenure](crate::session::tenure::Tenure::word) its secret is the present one.
+    Word(u64),
     /// The answer to OPEN: its acknowledgement shows that the client knows the secret.
     Accept,
 }

@@ -35,8 +35,6 @@ pub const MESSAGE_COST: u64 = 256;
 pub const MESSAGE_WINDOW: u64 = 2 * (MAX_MESSAGE + MESSAGE_COST);
 /// Messages of a flow that may be without an end at the same time, from the oldest one on.
 pub(crate) const NUMBER_WINDOW: u64 = 32_768;
-/// An unreliable message without a lifetime of its own waits for a path that takes it no longer than this.
-const UNRELIABLE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a flow is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +79,8 @@ pub struct SendOptions {
     /// The kind of message, for those who want to replace or cancel it. Told to the receiver.
     pub tag: Option<Tag>,
     /// After this time it is neither sent nor sent again. Without one, a reliable message waits for as long
-    /// as the connection lasts, an unreliable one for a second.
+    /// as the connection lasts, an unreliable one for
+    /// [`unreliable_patience`](crate::Timeouts::unreliable_patience).
     pub lifetime: Option<Duration>,
     /// How often a reliable message may be sent again after its path was lost or fell silent.
     pub retransmissions: Option<u32>,

@@ -212,10 +212,10 @@ impl Path {
         revived
     }
 
-    /// Carries nothing new from now on. A silence longer than `patience` makes it lost.
-    pub(crate) fn retire(&mut self, now: Instant, patience: Duration) {
+    /// Carries nothing new from now on. A silence as long as [`Liveness::retire`] says makes it lost.
+    pub(crate) fn retire(&mut self, now: Instant, patience: Duration, last_words: Duration) {
         self.stage = Stage::Retiring;
-        self.liveness.retire(now, patience);
+        self.liveness.retire(now, patience, last_words);
         self.ping = false;
         self.last_word = false;
         self.copies.clear();
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn a_path_that_retires_is_drained_once_and_has_said_its_count_when_it_is_lost() {
         let (mut path, now) = path();
-        path.retire(now, Duration::from_secs(1));
+        path.retire(now, Duration::from_secs(1), Duration::ZERO);
         assert!(!path.drain(), "the peer has not said where it ends");
         assert!(path.incoming.ends_at(0) && path.drain() && !path.drain());
         assert!(path.is_live() && path.owes_final());

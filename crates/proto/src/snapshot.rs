@@ -10,9 +10,11 @@ use crate::params::{decode_address, encode_address};
 use crate::varint::{self, Reader};
 
 /// Version of what [`Connection::snapshot`](crate::Connection::snapshot) writes.
-pub(crate) const VERSION: u8 = 6;
+pub(crate) const VERSION: u8 = 7;
 /// From this version on, what a peer has behind a gap of a stream is left out.
 pub(crate) const WITHOUT_ISLANDS: u8 = 6;
+/// From this version on, timeouts that are as usual are left out.
+pub(crate) const FEW_TIMEOUTS: u8 = 7;
 /// The oldest version that is read: it holds neither timeouts nor limits, and no counts of single flows.
 pub(crate) const OLDEST: u8 = 4;
 

@@ -93,6 +93,48 @@ fn both_ends_go_over_at_once_whatever_answers_are_lost() {
     }
 }
 
+/// A client that goes over tells what it had on paths that were lost: an answer of before, whose acknowledgement
+/// was lost too. That says nothing of the answer that it gets now, so the server does not go over itself
+/// before that one is known to have arrived.
+#[test]
+fn a_late_acknowledgement_of_an_answer_says_nothing_of_the_next_one() {
+    for read_back in [false, true] {
+        let mut sim = busy(&Config::default());
+        if read_back {
+            sim.cut_all(Cut::Both);
+            sim.advance(ms(1));
+            sim.resume(Side::Server);
+        } else {
+            sim.hand_over(Side::Client).unwrap();
+        }
+        // The client has the answer; that it has it does not arrive.
+        sim.dial();
+        sim.advance(ms(45));
+        assert!(!sim.client.is_claiming() && sim.server().is_claiming(), "{}", sim.report());
+        sim.cut_all(Cut::Both);
+        sim.advance(ms(1));
+        sim.hand_over(Side::Client).unwrap();
+        // The request arrives, with what the client had of the path before; its answer does not.
+        sim.dial();
+        sim.advance(ms(25));
+        let to = sim.key(Side::Client).id();
+        assert_eq!(sim.server().peer(), to);
+        sim.cut_all(Cut::Both);
+        sim.advance(ms(1));
+        assert!(sim.server().is_claiming(), "the client may not have heard");
+        assert!(sim.hand_over(Side::Server).is_none());
+        sim.dial();
+        run(&mut sim, all_is_here);
+        sim.advance(secs(1));
+        assert_eq!(sim.client.close_reason(), None);
+        assert!(!sim.server().is_claiming());
+        sim.hand_over(Side::Server).unwrap();
+        sim.dial();
+        sim.advance(secs(1));
+        assert_eq!(sim.client.peer(), sim.key(Side::Server).id());
+    }
+}
+
 /// The one may be read back under its own key meanwhile.
 #[test]
 fn an_end_goes_over_while_the_other_one_is_read_back() {

@@ -210,6 +210,7 @@ impl World {
                     self.sim.connection(SIDES[at]).unwrap().set_takes_now(path.id, takes);
                 }
             }
+            _ if self.hops && self.rng.below(2) == 0 => SIDES.iter().for_each(|at| self.sim.resume(*at)),
             _ => self.sim.resume(SIDES[at]),
         }
         self.sim.pump();

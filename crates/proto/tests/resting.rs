@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{
-    Class, Config, Event, FlowOptions, MESSAGE_WINDOW, Params, RateLimit, SendOptions, Side, Timeouts,
-    Urgency,
+    Class, Config, Event, FlowOptions, MESSAGE_WINDOW, Outcome, Params, RateLimit, SendOptions, Side,
+    Timeouts, Urgency,
 };
 
 fn with_messages() -> Options {
@@ -85,6 +85,43 @@ fn what_has_a_path_or_something_to_remember_does_not_rest() {
 }
 
 #[test]
+fn a_server_rests_when_no_path_was_there_for_as_long_as_was_set() {
+    let (mut sim, _) = left_alone();
+    let timeouts = Timeouts { rest_after: secs(600), ..Timeouts::default() };
+    sim.server().set_timeouts(timeouts).unwrap();
+    let detached = sim.server().detached_since().unwrap();
+    assert!(!sim.server().may_rest(detached + secs(599)));
+    let resting = sim.server().rest(detached + secs(600)).unwrap();
+    assert_eq!(resting.wake().timeouts(), timeouts);
+}
+
+#[test]
+fn an_unreliable_message_waits_for_a_path_as_long_as_was_set_when_it_was_sent() {
+    let mut sim = Sim::established(with_messages());
+    let flow = sim.client.open_flow(FlowOptions::new(Class::UNRELIABLE)).unwrap();
+    sim.cut_all(Cut::Both);
+    sim.advance(ms(1));
+    let own = SendOptions { lifetime: Some(secs(9)), ..SendOptions::default() };
+    let sent = [(ms(1000), SendOptions::default()), (secs(5), SendOptions::default()), (secs(5), own)].map(
+        |(unreliable_patience, options)| {
+            let timeouts = Timeouts { unreliable_patience, ..Timeouts::default() };
+            sim.client.set_timeouts(timeouts).unwrap();
+            let now = sim.now;
+            sim.client.send_message(now, flow, b"reading".to_vec(), options).unwrap()
+        },
+    );
+    let over =
+        |sim: &Sim| sent.map(|id| sim.client_events.contains(&Event::MessageDone(id, Outcome::Expired)));
+    let mut told = Vec::new();
+    for step in [ms(990), ms(20), ms(3980), ms(20), ms(3980), ms(20)] {
+        sim.advance(step);
+        told.push(over(&sim));
+    }
+    let [none, first, two, all] = [[false; 3], [true, false, false], [true, true, false], [true; 3]];
+    assert_eq!(told, [none, first, first, two, two, all]);
+}
+
+#[test]
 fn limits_timeouts_and_counts_of_flows_are_written_down() {
     let mut sim = Sim::established(with_messages());
     let flow = sim.client.open_flow(FlowOptions::new(Class::RELIABLE)).unwrap();
@@ -92,7 +129,7 @@ fn limits_timeouts_and_counts_of_flows_are_written_down() {
     sim.client.send_message(now, flow, vec![1; 100], SendOptions::default()).unwrap();
     sim.advance(secs(1));
     let limit = RateLimit::new(250_000);
-    let timeouts = Timeouts { heartbeat: secs(7), unreachable_after: secs(2), ..Timeouts::default() };
+    let timeouts = Timeouts { heartbeat: secs(7), last_words: secs(2), ..Timeouts::default() };
     sim.client.set_timeouts(timeouts).unwrap();
     sim.client.set_rate_limit(sim.now, limit);
     sim.client.set_urgency_limit(sim.now, Urgency::default(), RateLimit::new(100_000));

@@ -9,7 +9,7 @@ use simulation::tcp::Link;
 use simulation::{Cut, Options, Sim, ms, secs, wide_config};
 use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::{
-    Config, Event, HandoverMode, PathEnd, PathId, PathState, ProtocolError, Side, StreamId,
+    Config, Event, HandoverMode, PathEnd, PathId, PathState, ProtocolError, Side, StreamId, Timeouts,
 };
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
@@ -90,6 +90,26 @@ fn an_idle_path_retires_within_two_round_trips() {
     assert_eq!(sim.path(Side::Client, OLD).unwrap().state, PathState::Retiring);
     sim.advance(ms(80));
     assert!(gone(&sim, OLD), "{}", sim.report());
+}
+
+#[test]
+fn a_peer_has_as_long_for_its_last_words_on_a_path_as_was_set() {
+    let waits = [Duration::ZERO, secs(5)].map(|last_words| {
+        let mut sim = Sim::established(Options::default());
+        sim.settle();
+        sim.advance(secs(1));
+        sim.client.set_timeouts(Timeouts { last_words, ..Timeouts::default() }).unwrap();
+        sim.dial();
+        sim.advance(ms(41));
+        assert_eq!(sim.path(Side::Client, OLD).unwrap().state, PathState::Retiring);
+        // Nothing arrives any more, on either path.
+        (0..2).for_each(|index| sim.stall(index, true));
+        let begun = sim.now;
+        let is_over = sim.run_until(secs(20), |sim| sim.path(Side::Client, OLD).is_none());
+        assert!(is_over, "{}", sim.report());
+        sim.now - begun
+    });
+    assert!(waits[1] > waits[0] + ms(4900) && waits[1] < waits[0] + ms(5100), "{waits:?}");
 }
 
 /// Both answers may be here before anybody looks: then it must not be the successor that retires.

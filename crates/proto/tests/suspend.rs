@@ -215,6 +215,34 @@ fn snapshots_of_the_version_before_are_read_with_their_streams_and_written_anew(
     assert!(streams > 0, "no stream was read back");
 }
 
+/// A connection without streams and messages has its timeouts and limits last; those of version 5 and 6 are all
+/// there, whatever they are, and version 4 ends before them.
+#[test]
+fn timeouts_and_limits_are_read_from_each_version_that_holds_them() {
+    const WITHOUT_LIMITS: [u8; 9] = [0; 9];
+    let mut sim = Sim::established(Options::default());
+    sim.cut_all(Cut::Both);
+    sim.advance(ms(1));
+    let usual = sim.client.snapshot().unwrap();
+    let head = usual.strip_suffix(&[&[0u8][..], &WITHOUT_LIMITS[..]].concat()[..]).unwrap();
+    let of =
+        |version: u8, timeouts: &[u8], limits: &[u8]| [&[version][..], &head[1..], timeouts, limits].concat();
+    let read = |bytes: &[u8]| Connection::restore(Config::default(), bytes, [9; 32], sim.now);
+    let heartbeat = |bytes: &[u8]| read(bytes).unwrap().timeouts().heartbeat;
+    // Times in microseconds, each as 8 bytes: 7 s, 100 ms, 10 s, 0, 1 s, 600 s.
+    let six = [7_000_000, 100_000, 10_000_000, 0, 1_000_000, 600_000_000u64];
+    let six: Vec<u8> = six.into_iter().flat_map(|time| (3u64 << 62 | time).to_be_bytes()).collect();
+    for version in [5, 6] {
+        let bytes = of(version, &six, &WITHOUT_LIMITS);
+        assert_eq!(heartbeat(&bytes), secs(7), "version {version}");
+        assert_eq!(read(&bytes).unwrap().snapshot().unwrap()[0], usual[0]);
+        assert!(read(&of(version, &[0], &WITHOUT_LIMITS)).is_err(), "version {version}");
+    }
+    assert_eq!(heartbeat(&of(4, &[], &[])), secs(60));
+    assert_eq!(heartbeat(&usual), secs(60));
+    assert!(read(&of(3, &[], &[])).is_err() && read(&of(7, &six, &WITHOUT_LIMITS)).is_err());
+}
+
 #[test]
 fn a_snapshot_is_hardly_larger_than_what_was_not_delivered_or_read() {
     let sim = cut_off(&Config::default());

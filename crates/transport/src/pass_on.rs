@@ -85,6 +85,7 @@ impl Leaving {
             bound.close().await;
         }
         core.stop_if_done();
-        PassedOn { sockets, connections, sessions: core.tls.sessions() }
+        // A handshake that is under way here still finds none of them from now on.
+        PassedOn { sockets, connections, sessions: core.tls.give_sessions_away() }
     }
 }

@@ -72,7 +72,7 @@ impl Connection {
         replaces: Option<&[(FlowId, Tag)]>,
         flow: FlowId,
         data: Vec<u8>,
-        options: SendOptions,
+        mut options: SendOptions,
     ) -> Result<MessageId, Refused> {
         if let Some(code) = self.why_no_messages() {
             return Err(Refused { error: SendError::ConnectionClosed(code), data });
@@ -83,6 +83,9 @@ impl Connection {
         self.clock.tell(now);
         let age = self.clock.since_begin(now);
         let sender = &mut self.session.messages.sender;
+        if sender.is_unreliable(flow) {
+            options.lifetime.get_or_insert(self.timeouts.unreliable_patience);
+        }
         sender.send(age, replaces, flow, data, options, &mut self.events)
     }
 

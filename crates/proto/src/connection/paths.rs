@@ -515,5 +515,5 @@ impl Connection {
 
 /// Content that belongs to the opening of a path alone, or is repeated anyway.
 fn is_first_flight(content: &Content) -> bool {
-    matches!(content, Content::PathLost(_) | Content::Accept | Content::Resumed | Content::TakenOver)
+    matches!(content, Content::PathLost(_) | Content::Accept | Content::Word(_))
 }

@@ -292,7 +292,7 @@ impl Connection {
             Content::Accept => self.session.identity.confirm(),
             Content::CloseAck => self.session.ending.settle_farewell(),
             Content::Suspend => self.leave_heard(),
-            Content::Resumed | Content::TakenOver => self.session.identity.tenure.own_heard(),
+            Content::Word(word) => self.session.identity.tenure.word_heard(word),
             Content::Assign => self.announcement_heard(),
             Content::Reset(id) => self.session.streams.reset_delivered(id, &mut self.events),
             _ => {}

@@ -15,8 +15,6 @@ use crate::path::Path;
 use crate::session::streams::Limits;
 use crate::stream::Pool;
 
-/// A connection without a path rests after this: most moves are over by then.
-const REST_AFTER: Duration = Duration::from_secs(2);
 /// What is due within this keeps it awake: whoever looks after those that rest may look that seldom.
 const LEAST_REST: Duration = Duration::from_secs(600);
 
@@ -54,7 +52,7 @@ impl Connection {
             && self.session.may_rest()
             && self.events.is_empty()
             && self.paths.values().all(is_idle);
-        may_rest.then(|| detached.checked_add(REST_AFTER)).flatten()
+        may_rest.then(|| detached.checked_add(self.timeouts.rest_after)).flatten()
     }
 
     /// Whether the connection may rest at `now`: nothing is due within ten minutes either.

@@ -55,7 +55,7 @@ impl Connection {
         let silence = self.silence();
         let patience = self.paths.values().filter(|p| p.stays()).map(|p| p.patience(silence)).max();
         if let Some(path) = self.paths.get_mut(id) {
-            path.retire(now, patience.unwrap_or_default());
+            path.retire(now, patience.unwrap_or_default(), self.timeouts.last_words);
             self.path_marks.retire(id);
         }
         self.note_drained(id);

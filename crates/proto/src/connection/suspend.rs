@@ -78,7 +78,7 @@ impl Connection {
         let paths = PathTable::read_back(&mut reader, session.identity.side())?;
         let mut pacing = Pacing::default();
         if version > OLDEST {
-            config.timeouts = Timeouts::read_back(&mut reader)?;
+            config.timeouts = Timeouts::read_back(&mut reader, version)?;
             pacing = Pacing::read_back(&mut reader, now)?;
             session.messages.sender.read_tallies_back(&mut reader)?;
         }

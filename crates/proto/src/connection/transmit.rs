@@ -76,8 +76,7 @@ impl Connection {
         }
         let content = match first {
             First::Accept => Some(Content::Accept),
-            First::Resumed => Some(Content::Resumed),
-            First::TakenOver => Some(Content::TakenOver),
+            First::Resumed | First::TakenOver => Some(Content::Word(self.session.identity.tenure.word())),
             _ => None,
         };
         let frame = self.first_frame(first, id, lost);

@@ -21,7 +21,7 @@ use super::turns::{Levels, Turn, Turns};
 use super::window::Window;
 use super::{
     FlowId, FlowOptions, MessageId, MessageStats, NUMBER_WINDOW, Outcome, Refused, SendError, SendOptions,
-    Tag, UNRELIABLE_PATIENCE, cost,
+    Tag, cost,
 };
 use crate::event::{Event, Events};
 use crate::ids::PathId;
@@ -219,9 +219,8 @@ impl Sender {
         // Where order is promised, what takes a place takes it at the end.
         let turn = turn.filter(|_| !of.options.class.sequenced).unwrap_or(self.next_turn);
         let mut message = Outgoing::new(flow, options.tag, turn, data);
-        let patience = (!of.options.class.reliable).then_some(UNRELIABLE_PATIENCE);
         message.taken = Some(now);
-        message.deadline = options.lifetime.or(patience).and_then(|time| now.checked_add(time));
+        message.deadline = options.lifetime.and_then(|time| now.checked_add(time));
         message.retries = options.retransmissions;
         message.silent = options.silent;
         of.queued += message.cost();

@@ -2,9 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// Beyond the usual patience, for a peer that has to finish what it sends on a path, and to say that it has.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-
 /// When a path last showed that it works.
 #[derive(Debug)]
 pub(crate) struct Liveness {
@@ -26,6 +23,8 @@ pub(crate) struct Liveness {
     untried: bool,
     /// How long a path that retires may be silent.
     patience: Duration,
+    /// Beyond that, for a peer that has to finish what it sends on it, and to say that it has.
+    last_words: Duration,
 }
 
 impl Liveness {
@@ -39,6 +38,7 @@ impl Liveness {
             expects_more: false,
             untried: true,
             patience: Duration::ZERO,
+            last_words: Duration::ZERO,
         }
     }
 
@@ -126,16 +126,17 @@ impl Liveness {
         self.progress + patience
     }
 
-    /// The path retires: a silence longer than `patience` ends it.
-    pub(crate) fn retire(&mut self, now: Instant, patience: Duration) {
+    /// The path retires: a silence longer than `patience` ends it, or, if only the peer has to finish, one longer
+    /// than twice that and `last_words`.
+    pub(crate) fn retire(&mut self, now: Instant, patience: Duration, last_words: Duration) {
         self.progress = now;
-        self.patience = patience;
+        (self.patience, self.last_words) = (patience, last_words);
     }
 
     /// When to stop waiting for what is missing on a path that retires.
     pub(crate) fn retire_deadline(&self, in_flight: u64) -> Instant {
         match in_flight {
-            0 => self.progress.max(self.heard) + self.patience * 2 + LAST_WORDS,
+            0 => self.progress.max(self.heard) + self.patience * 2 + self.last_words,
             _ => self.progress + self.patience,
         }
     }
@@ -207,9 +208,9 @@ mod tests {
     fn a_path_that_retires_is_waited_for_longer_when_only_the_peer_has_to_finish() {
         let start = Instant::now();
         let mut liveness = Liveness::new(start);
-        liveness.retire(start, ms(100));
+        liveness.retire(start, ms(100), ms(300));
         assert_eq!(liveness.retire_deadline(1), start + ms(100));
         liveness.hear(start + ms(50));
-        assert_eq!(liveness.retire_deadline(0), start + ms(50 + 200) + LAST_WORDS);
+        assert_eq!(liveness.retire_deadline(0), start + ms(50 + 200 + 300));
     }
 }

@@ -89,6 +89,8 @@ pub(crate) struct Tenure {
     strays: u8,
     expected: Option<Expected>,
     agreed: Option<Agreed>,
+    /// Server: how often an answer had something new to tell: a claim of this end, or a take-over.
+    words: u64,
 }
 
 /// Telling the peer that this end leaves.
@@ -123,8 +125,21 @@ impl Tenure {
         self.is_claiming() || self.agreed.as_ref().is_some_and(|agreed| agreed.unheard().is_some())
     }
 
-    /// Server: RESUMED was acknowledged, or the client proved the secret behind it.
-    pub(crate) fn own_heard(&mut self) {
+    /// Server: the number of what answers tell of the present secret.
+    pub(crate) fn word(&self) -> u64 {
+        self.words
+    }
+
+    /// Server: an answer with this word was acknowledged. That of a path that was lost long ago says nothing of
+    /// what was told since then: a client that goes over tells in its TAKE_OVER what it had on lost paths.
+    pub(crate) fn word_heard(&mut self, word: u64) {
+        if word == self.words {
+            self.own_heard();
+        }
+    }
+
+    /// Server: the client is known to have the present secret.
+    fn own_heard(&mut self) {
         if let Some(own) = self.own.as_mut().filter(|own| own.before.is_some()) {
             own.is_heard = true;
         }
@@ -354,6 +369,7 @@ impl Tenure {
 
     fn mix_own(&mut self, secret: &mut Secret, before: Secret) {
         let generation = self.own_generation;
+        self.words += 1;
         if let Some(own) = &mut self.own {
             *secret = before.claimed(&Claim { side: Side::Server, generation, nonce: own.nonce });
             own.before = Some(before);

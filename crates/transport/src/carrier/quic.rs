@@ -137,7 +137,8 @@ impl QuicCarrier {
         }
     }
 
-    /// The peer's host said last that nobody listens there (ICMP). Anybody who knows the ports can say so.
+    /// The peer's host, or somebody on the way, said last that nobody is reached there (ICMP). Anybody who knows the
+    /// ports can say so.
     pub(crate) fn is_refused(&self) -> bool {
         self.socket.as_ref().is_some_and(|socket| socket.is_refused())
     }

@@ -72,9 +72,9 @@ impl TlsIdentity {
         })
     }
 
-    /// What clients have tickets for.
-    pub(crate) fn sessions(&self) -> TlsSessions {
-        TlsSessions::of([&self.server, &self.quic_server])
+    /// Takes out what clients have tickets for: nobody is taken early here any more who has had one until now.
+    pub(crate) fn give_sessions_away(&self) -> TlsSessions {
+        TlsSessions::take_from([&self.server, &self.quic_server])
     }
 
     /// Remembers sessions of another endpoint with the same key.

@@ -45,10 +45,10 @@ impl ServerTls {
         (Arc::new(config), sessions)
     }
 
-    /// All sessions, those first that would be forgotten first: whose they are, their tickets, and what these
-    /// stand for.
-    pub(super) fn list(&self) -> Vec<(EndpointId, Vec<u8>, Vec<u8>)> {
-        lock(&self.sessions.0).list()
+    /// Takes all sessions out, those first that would be forgotten first: whose they are, their tickets, and what
+    /// these stand for.
+    pub(super) fn take_all(&self) -> Vec<(EndpointId, Vec<u8>, Vec<u8>)> {
+        std::mem::take(&mut *lock(&self.sessions.0)).list()
     }
 
     /// Remembers a session of another endpoint with the same key.

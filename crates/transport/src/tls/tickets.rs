@@ -157,7 +157,7 @@ impl Write for Counter {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use rustls::client::Resumption;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     /// A handshake, with the tickets that follow it.
-    fn meet(client: &TlsIdentity, server: ServerConfig, id: EndpointId) {
+    pub(in crate::tls) fn meet(client: &TlsIdentity, server: ServerConfig, id: EndpointId) {
         let mut client = TlsChannel::client(client.client.clone(), id).unwrap();
         let mut server = TlsChannel::server(Arc::new(server)).unwrap();
         for _ in 0..3 {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     /// Over QUIC, where messages that bring tickets are not seen.
-    fn meet_over_quic(client: Arc<ClientConfig>, server: ServerConfig, id: EndpointId) {
+    pub(in crate::tls) fn meet_over_quic(client: Arc<ClientConfig>, server: ServerConfig, id: EndpointId) {
         let (name, params) = (ServerName::try_from(id.to_string()).unwrap(), vec![7; 100]);
         let client = quic::ClientConnection::new(client, quic::Version::V1, name, params.clone());
         let server = quic::ServerConnection::new(Arc::new(server), quic::Version::V1, params);

@@ -61,6 +61,11 @@ impl Sender {
         Ok(FlowId(self.flows.len() as u64 - 1))
     }
 
+    /// Messages of this flow are not sent again.
+    pub(crate) fn is_unreliable(&self, id: FlowId) -> bool {
+        self.flows.get(id.0 as usize).is_some_and(|flow| !flow.options.class.reliable)
+    }
+
     /// The flows that are open, but for the first so many.
     pub(crate) fn open_flows(&self, skipped: usize) -> Vec<FlowId> {
         let open = self.flows.iter().enumerate().skip(skipped).filter(|(_, flow)| flow.open);

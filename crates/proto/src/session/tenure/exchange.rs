@@ -296,6 +296,7 @@ impl Tenure {
         self.retire(before.clone());
         self.peer_generation = take_over.generation;
         self.peers = None;
+        self.words += 1;
         self.agreed = Some(Agreed { exchange, before, assignment, is_heard: false });
         verdict
     }

@@ -25,6 +25,7 @@ use crate::stun::is_stun;
 mod enveloped;
 mod front;
 mod outlet;
+mod refusals;
 mod spread;
 
 pub use self::enveloped::Envelope;
@@ -54,7 +55,7 @@ pub(crate) struct QuicSocket {
     role: Role,
     /// The host at the other end said that nobody listens there (ICMP; connected sockets only).
     refused: Notify,
-    /// It said so, and nothing came from there since.
+    /// It, or somebody on the way, said that nobody is reached there, and nothing came from there since.
     is_refused: AtomicBool,
     trouble: Mutex<Trouble>,
 }
@@ -118,8 +119,18 @@ impl Open {
         Ok(Self { io, state, peer, full: AtomicBool::new(false) })
     }
 
+    /// Sends a datagram, if the kernel takes it now; it is lost for any other reason.
     fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let result = self.io.try_io(Interest::WRITABLE, || self.state.send((&self.io).into(), transmit));
+        self.send_by(|| self.state.send((&self.io).into(), transmit))
+    }
+
+    /// As [`send`](Self::send), but tells any reason.
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.send_by(|| self.state.try_send((&self.io).into(), transmit))
+    }
+
+    fn send_by(&self, send: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let result = self.io.try_io(Interest::WRITABLE, send);
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             self.full.store(true, Ordering::Relaxed);
         }
@@ -237,7 +248,7 @@ impl QuicSocket {
         self.refused.notified().await;
     }
 
-    /// The peer's host has refused a datagram, and nothing came from it since.
+    /// The peer's host has refused a datagram, or somebody on the way, and nothing came from there since.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused.load(Ordering::Relaxed)
     }
@@ -281,6 +292,8 @@ impl QuicSocket {
                 Err(error) => {
                     if error.kind() == io::ErrorKind::ConnectionRefused {
                         self.refused.notify_one();
+                    }
+                    if refusals::is_said_by(&error) {
                         self.is_refused.store(true, Ordering::Relaxed);
                     }
                     trouble.note(&error);
@@ -329,10 +342,15 @@ impl AsyncUdpSocket for QuicSocket {
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let Some(open) = self.open() else { return Ok(()) };
-        let Role::Relayed { envelope, .. } = &self.role else { return open.send(transmit) };
-        // What cannot be sent is lost, as datagrams are.
-        let wrapped = enveloped::wrap(transmit, &**envelope).zip(open.peer);
-        wrapped.map_or(Ok(()), |(wrapped, relay)| open.send(&wrapped.transmit(relay)))
+        match &self.role {
+            Role::Listening { .. } => open.send(transmit),
+            Role::Dialling => refusals::send(&open, transmit, &self.is_refused),
+            Role::Relayed { envelope, .. } => {
+                // What cannot be sent is lost, as datagrams are.
+                let wrapped = enveloped::wrap(transmit, &**envelope).zip(open.peer);
+                wrapped.map_or(Ok(()), |(wrapped, relay)| open.send(&wrapped.transmit(relay)))
+            }
+        }
     }
 
     fn poll_recv(
