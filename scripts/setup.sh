@@ -95,6 +95,8 @@ if [ "$purpose" != build ]; then
 	need openssh-server has sshd
 	# Keeps shells, for the tests of `whimbrel ssh --session`.
 	need tmux has tmux
+	# A player whose film goes on at another device, for the tests.
+	need ffmpeg has ffmpeg
 	# A home router that passes ports on, for the tests.
 	need miniupnpd-nftables has miniupnpd
 	# An HTTP proxy, for the tests.
