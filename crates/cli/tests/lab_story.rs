@@ -78,8 +78,8 @@ fn film(to: &Path) {
 /// How many pictures a player has shown: what it wrote last of them.
 fn shown(progress: &Path) -> usize {
     let text = fs::read_to_string(progress).unwrap_or_default();
-    let figures = text.lines().filter_map(|line| line.strip_prefix("frame="));
-    figures.last().map_or(0, |figure| figure.trim().parse().unwrap_or(0))
+    let last = text.lines().rev().find_map(|line| line.strip_prefix("frame="));
+    last.map_or(0, |figure| figure.trim().parse().unwrap_or(0))
 }
 
 #[test]
