@@ -86,8 +86,8 @@ fn give_back() {
     }
 }
 
-/// What a panic of this thread says would be gone with the second page. One of a task ends that task alone, and the
-/// page stays.
+/// What a panic of this thread says would be gone with the second page. One of a task ends that task alone,
+/// and the page stays.
 fn tell_panics_on_the_first_page() {
     let (before, owner) = (std::panic::take_hook(), std::thread::current().id());
     std::panic::set_hook(Box::new(move |panic| {

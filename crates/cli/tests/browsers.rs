@@ -1,5 +1,6 @@
-//! A download that was begun in Chromium on one device goes on in Firefox on the other: real browsers, without a
-//! screen, and a real HTTP server that knows nothing of it. `scripts/setup.sh browsers` installs both.
+//! A download that was begun in Chromium on one device goes on in Firefox on the other: real browsers,
+//! without a screen, and a real HTTP server that knows nothing of it. `scripts/setup.sh browsers` installs
+//! both.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -138,8 +139,8 @@ user_pref(\"toolkit.telemetry.server\", \"\");
     fs::write(profile.join("user.js"), text).unwrap();
 }
 
-/// The session that leads there, as a device is told of it: of several, the one that has carried most. A browser may
-/// have connections in store.
+/// The session that leads there, as a device is told of it: of several, the one that has carried most. A
+/// browser may have connections in store.
 fn session(world: &World, device: &str, ticket: &str, to: &str) -> Option<Value> {
     let listed = world.run(device, &["sessions", "--json", "--through", ticket]).succeeded().json();
     let sessions = listed["sessions"].as_array().unwrap().iter().filter(|it| it["to"] == to);
@@ -170,7 +171,8 @@ fn a_download_that_was_begun_in_chromium_goes_on_in_firefox_on_the_other_device(
     let (url, to) = (format!("http://{at}/film"), at.to_string());
     let browser = Chromium::start(&chromium, &world.path("phone"), &socks, &url, &first);
     let partial = wait_for("half of the file is on the disk", || of_length(&first, HALF));
-    // A person closes the phone's browser, or it asks for the rest once more by itself, in a connection of its own.
+    // A person closes the phone's browser, or it asks for the rest once more by itself, in a connection of
+    // its own.
     browser.stop();
     let id = session(&world, "phone", &ticket, &to).unwrap()["id"].as_str().unwrap().to_owned();
     let handoff = ["handoff", &id, "--to", &desk, "--for", "10m", "--through", &ticket];

@@ -1,5 +1,5 @@
-//! The page with devices and sessions, in a real terminal: a key moves a real session to a real device, and the
-//! terminal is given back whatever ends the page.
+//! The page with devices and sessions, in a real terminal: a key moves a real session to a real device, and
+//! the terminal is given back whatever ends the page.
 #![allow(clippy::unwrap_used)]
 
 mod common;

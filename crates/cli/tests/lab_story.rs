@@ -1,5 +1,5 @@
-//! The paper's story, by programs that nobody here wrote: what runs on the phone goes on at the pc while the phone
-//! moves from one network to another, and the server has one and the same connection.
+//! The paper's story, by programs that nobody here wrote: what runs on the phone goes on at the pc while the
+//! phone moves from one network to another, and the server has one and the same connection.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/story.rs"]
@@ -43,7 +43,8 @@ fn a_download_goes_on_at_the_pc_while_the_phone_moves_and_the_server_accepts_one
     let mut curl = Running::start(curl.args(["--socks5-hostname", SOCKS, &url]));
     wait_for("the download grows", || (length(&first) > 2 << 20).then_some(()));
     let id = stage.hand_over(HTTP);
-    // curl on the pc begins when the test says so: the phone is in the other network before it can have heard of that.
+    // curl on the pc begins when the test says so: the phone is in the other network before it can hear of
+    // that.
     let script = format!(
         "until [ -e {} ]; do sleep 0.01; done; exec curl -sS --fail --max-time 300 -o {} \"$0\"",
         go.display(),

@@ -1,5 +1,6 @@
-//! Six devices, each a process with a file of its own and a clock that is right, or wrong by a day: they write while
-//! the network between them is cut, one is killed in the middle of that, and all have the same in the end.
+//! Six devices, each a process with a file of its own and a clock that is right, or wrong by a day: they
+//! write while the network between them is cut, one is killed in the middle of that, and all have the same in
+//! the end.
 #![allow(clippy::unwrap_used)]
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -106,7 +107,8 @@ fn found(replica: &Replica) {
     tell("found");
 }
 
-/// Adds friends, and calls each first one of ten what all devices call one. Says of each that it is on the disk.
+/// Adds friends, and calls each first one of ten what all devices call one. Says of each that it is on the
+/// disk.
 fn write(replica: &Replica, number: usize, first: usize, count: usize) {
     for entry in first..first + count {
         let friend = friend(number, entry);
@@ -292,7 +294,8 @@ impl World {
         states[0].clone()
     }
 
-    /// Kills it as hard as can be while it writes, and starts it anew. Returns how many entries it had told of.
+    /// Kills it as hard as can be while it writes, and starts it anew. Returns how many entries it had told
+    /// of.
     fn kill_while_it_writes(&mut self, number: usize, first: usize) -> usize {
         let device = &mut self.devices[number];
         device.ask(&format!("write {first} 100000"));

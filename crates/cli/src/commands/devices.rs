@@ -59,7 +59,7 @@ Examples:
     },
     /// Show devices and running sessions on a page of the terminal, and move one by a key
     ///
-    /// What `whimbrel sessions` shows of this host, and with --through of a gateway too. It goes to a device as
+    /// What `whimbrel sessions` shows of this host, and with --through of a gateway. It goes to a device as
     /// `whimbrel handoff` has it go: an agent there takes it at once. q ends the page.
     #[command(after_help = after("\
 Examples:

@@ -29,8 +29,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(120);
 /// More than comes until the move.
 const SIZE: usize = 2_000_000;
-/// What the paper says of its delay in words is a bound, in milliseconds, beside so many other sessions (§VI-B, of
-/// Fig. 4). Of Fig. 5 it has no figures in words.
+/// What the paper says of its delay in words is a bound, in milliseconds, beside so many other sessions
+/// (§VI-B, of Fig. 4). Of Fig. 5 it has no figures in words.
 const PAPER: Point = Point { x: 100.0, y: 5000.0, ends: None };
 /// Of this process, for each session: both ends of a program's connection, and the server's.
 const FILES_PER_SESSION: u64 = 3;

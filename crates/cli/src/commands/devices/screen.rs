@@ -1,5 +1,5 @@
-//! A page of the terminal with the user's devices and what runs here: keys choose a session and a device, and move one
-//! to the other.
+//! A page of the terminal with the user's devices and what runs here: keys choose a session and a device, and
+//! move one to the other.
 
 mod page;
 mod seen;
@@ -83,7 +83,7 @@ async fn play(own: Arc<OwnGroup>, hands: &Hands<'_>) -> Result<()> {
                 Some(Some(Wanted::End)) => return Ok(()),
                 Some(Some(Wanted::Interrupt)) => return Err(Failure::silent(130)),
                 Some(Some(Wanted::Move(session, to))) => {
-                    moving = Some(hands.hand_over(session, to).boxed_local());
+                    moving = Some(hands.hand_over(*session, to).boxed_local());
                 }
             },
             _ = ticks.tick(), if looking.is_none() => {
@@ -145,7 +145,7 @@ struct Hands<'g> {
 }
 
 impl Hands<'_> {
-    async fn hand_over(&self, session: Box<Session>, to: Device) -> Moved {
+    async fn hand_over(&self, session: Session, to: Device) -> Moved {
         match self.try_to(&session, &to).await {
             Ok(moved) => moved,
             Err(error) => {

@@ -212,8 +212,8 @@ impl Page {
         self.device = others.get((at + step) % others.len()).copied();
     }
 
-    /// As many rows as the terminal has, none as wide as it is: the last column is left alone, since terminals
-    /// differ in what comes behind it.
+    /// As many rows as the terminal has, none as wide as it is: the last column is left alone, since
+    /// terminals differ in what comes behind it.
     pub(super) fn rows(&self, width: usize, height: usize) -> Vec<Row> {
         let mut rows = Vec::new();
         if height >= SMALL {
