@@ -182,6 +182,53 @@ fn where_no_agent_takes_it_the_page_says_at_its_end_what_does() {
     assert_eq!(sum(&[first, second].concat()), sum(&Film::bytes()));
 }
 
+/// A program's connection by way of a SOCKS proxy.
+fn by_socks(proxy: &str, to: SocketAddr) -> TcpStream {
+    let mut program = TcpStream::connect(proxy).unwrap();
+    program.set_read_timeout(Some(LIMIT)).unwrap();
+    program.write_all(&[5, 1, 0]).unwrap();
+    program.read_exact(&mut [0; 2]).unwrap();
+    let port = to.port().to_be_bytes();
+    program.write_all(&[5, 1, 0, 1, 127, 0, 0, 1, port[0], port[1]]).unwrap();
+    let mut answer = [0; 10];
+    program.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[1], 0, "it is connected");
+    program
+}
+
+#[test]
+fn a_key_moves_a_session_of_a_gateway() {
+    let (world, _names) = devices();
+    let film = Film::default();
+    let (to, [phone, desk]) = (film.start(), ["phone", "desk"].map(|device| world.id(device)));
+    let gate = ["gateway", "serve", "--ticket", "--json", "--to", "127.0.0.1", "--allow", &phone];
+    let mut gateway = world.start("gate", &[&gate[..], &["--allow", &desk]].concat());
+    let ticket = gateway.next_json()["ticket"].as_str().unwrap().to_owned();
+    let socks = ["proxy", "socks", "--listen", "127.0.0.1:0", "--json", "--through", &ticket];
+    let mut socks = world.start("phone", &socks);
+    let mut program = by_socks(socks.next_json()["listening"].as_str().unwrap(), to);
+    let mut first = vec![0; LARGE / 2];
+    program.read_exact(&mut first).unwrap();
+    let mut screen = Screen::start(world.command("phone", &["devices", "screen", "--through", &ticket]));
+    screen.shows("desk.ada@example.org");
+    screen.shows(&format!("  {to}"));
+    screen.types("\r");
+    screen.shows("; its agent does, or: whimbrel take ");
+    let said = screen.text();
+    let id = said.split_once("desk may take ").unwrap().1.split_once(';').unwrap().0;
+    let mut take = world.start("desk", &["take", id, "--through", &ticket, "--json"]);
+    let at: SocketAddr = take.next_json()["listening"].as_str().unwrap().parse().unwrap();
+    let mut program = TcpStream::connect(at).unwrap();
+    program.set_read_timeout(Some(LIMIT)).unwrap();
+    film.may_go_on.store(true, Ordering::SeqCst);
+    let mut second = Vec::new();
+    program.read_to_end(&mut second).unwrap();
+    assert_eq!(sum(&[first, second].concat()), sum(&Film::bytes()));
+    assert_eq!(film.connections.load(Ordering::SeqCst), 1, "the server saw one connection");
+    screen.types("q");
+    screen.ends(0);
+}
+
 /// What ends a page.
 type End = fn(&mut Screen);
 
