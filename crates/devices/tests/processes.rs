@@ -99,9 +99,8 @@ fn be_device(number: usize, folder: &Path) {
 fn found(replica: &Replica) {
     for number in 0..DEVICES {
         let name = format!("d{number}.ada@example.org").parse().unwrap();
-        let add = |log: &mut whimbrel_devices::Log| {
-            log.add_device(&key(0), key(number).id(), name, true, clock(0)).map(drop)
-        };
+        let add =
+            |log: &mut whimbrel_devices::Log| log.add_device(&key(0), key(number).id(), name, true, clock(0));
         replica.with(add).unwrap().unwrap();
     }
     tell("found");
@@ -112,13 +111,13 @@ fn found(replica: &Replica) {
 fn write(replica: &Replica, number: usize, first: usize, count: usize) {
     for entry in first..first + count {
         let friend = friend(number, entry);
-        let mut ops = vec![Op::AddFriend { friend, name: None }];
+        let add = Op::AddFriend { friend, name: None };
+        replica.with(|log| log.write(&key(number), vec![add], clock(number))).unwrap().unwrap();
         if entry % ENTRIES == 0 {
             let name = format!("pal{entry}").parse().unwrap();
-            ops.push(Op::Call { whom: Subject::Friend(friend), name });
+            let call = Op::Call { whom: Subject::Friend(friend), name };
+            replica.with(|log| log.write(&key(number), vec![call], clock(number))).unwrap().unwrap();
         }
-        let written = replica.with(|log| log.write(&key(number), ops, clock(number)).map(drop));
-        written.unwrap().unwrap();
         tell(&format!("wrote {entry}"));
     }
     tell("done");
