@@ -47,24 +47,23 @@ pub(super) async fn run(globals: &Globals, at: &At, relay: &RelayFlag) -> Result
         let text = "this needs a terminal; `whimbrel devices list` and `whimbrel sessions` do not";
         return Err(Failure::usage(text));
     }
-    // What it said on standard error would be on the page.
-    let globals = &Globals { quiet: true, ..globals.clone() };
+    // What it said on standard error would be on the page, and the page alone reads the terminal.
+    let globals = &Globals { quiet: true, until_eof: false, ..globals.clone() };
     let own = Arc::new(OwnGroup::open(globals)?);
     let hands = |gateway| Hands { globals, relays: relay.texts(), gateway };
     if at.through.is_none() {
-        return play(own, &hands(None)).await;
+        return play(&own, &hands(None)).await;
     }
     with_network(globals, async |network| {
         let gateway = at.reach(network).await?;
-        play(own, &hands(Some(gateway))).await
+        play(&own, &hands(Some(gateway))).await
     })
     .await
 }
 
-async fn play(own: Arc<OwnGroup>, hands: &Hands<'_>) -> Result<()> {
-    // Not with the end of the input: the page alone reads that.
+async fn play(own: &Arc<OwnGroup>, hands: &Hands<'_>) -> Result<()> {
     let mut shutdown = Shutdown::catch(false)?.with_hangup()?;
-    let mut left = Left(Vec::new());
+    let mut left = Left::default();
     let mut screen = FullScreen::open()?;
     let mut page = Page::default();
     let colours = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
@@ -83,6 +82,7 @@ async fn play(own: Arc<OwnGroup>, hands: &Hands<'_>) -> Result<()> {
                 Some(Some(Wanted::End)) => return Ok(()),
                 Some(Some(Wanted::Interrupt)) => return Err(Failure::silent(130)),
                 Some(Some(Wanted::Move(session, to))) => {
+                    left.begins(&session, &to);
                     moving = Some(hands.hand_over(*session, to).boxed_local());
                 }
             },
@@ -97,8 +97,7 @@ async fn play(own: Arc<OwnGroup>, hands: &Hands<'_>) -> Result<()> {
             moved = done(&mut moving) => {
                 moving = None;
                 page.moved(moved.note);
-                left.0.extend(moved.left);
-                left.0.truncate(MOST_LEFT);
+                left.ends(moved.left);
             }
             request = shutdown.requested() => return Err(request.error()),
         }
@@ -128,12 +127,32 @@ fn drawn(rows: &[Row], colours: bool) -> String {
 }
 
 /// What is printed once the terminal is given back: made before the page, it is dropped after it.
-struct Left(Vec<String>);
+#[derive(Default)]
+struct Left {
+    lines: Vec<String>,
+    /// Of the move that goes on: nobody sees its end if the page ends before it.
+    under_way: Option<String>,
+}
+
+impl Left {
+    fn begins(&mut self, session: &Session, to: &Device) {
+        let (short, called) = (session.short(), &to.called);
+        self.under_way = Some(format!(
+            "{short} was on its way to {called}; `whimbrel sessions` shows whether it is here still"
+        ));
+    }
+
+    fn ends(&mut self, left: Option<String>) {
+        self.under_way = None;
+        self.lines.extend(left);
+        self.lines.truncate(MOST_LEFT);
+    }
+}
 
 impl Drop for Left {
     fn drop(&mut self) {
         // If nobody reads it there is nobody to tell.
-        let _ = self.0.iter().try_for_each(output::line);
+        let _ = self.lines.iter().chain(&self.under_way).try_for_each(output::line);
     }
 }
 
@@ -166,18 +185,20 @@ impl Hands<'_> {
             }
             Place::Here => {
                 let given = give_word(&session.id, (to.id, called), HOLDS, self.relays.clone()).await?;
-                let there = given.command_there();
-                Ok(match push(self.globals, to.id, &given).await {
-                    Offered::Taken => Moved { note: format!("{short} went on at {called}"), left: None },
-                    Offered::Left(why) => Moved {
-                        note: format!("{called} has left it here: {why}"),
-                        left: Some(format!("{called} may take {short}: {there}")),
-                    },
-                    Offered::Nobody(_) => Moved {
-                        note: format!("no agent of {called} takes it; the end of this page says what does"),
-                        left: Some(format!("{called} may take {short}: {there}")),
-                    },
-                })
+                let note = match push(self.globals, to.id, &given).await {
+                    Offered::Taken => {
+                        return Ok(Moved { note: format!("{short} went on at {called}"), left: None });
+                    }
+                    Offered::Left(why) => format!("{called} has left it here: {why}"),
+                    Offered::Nobody(_) => {
+                        format!("no agent of {called} takes it; the end of this page says what does")
+                    }
+                };
+                let mut left = format!("{called} may take {short}: {}", given.command_there());
+                if let Some(why) = &given.ticketed.unrelayed {
+                    left += &format!("\n{why}; from another network this may be out of reach");
+                }
+                Ok(Moved { note, left: Some(left) })
             }
         }
     }

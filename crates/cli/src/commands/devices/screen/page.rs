@@ -10,6 +10,7 @@ use whimbrel_proxy::SessionId;
 
 use crate::commands::sessions::{Rates, Ways};
 use crate::output;
+use crate::plain::plain;
 
 const KEYS: &str = "up/down session, left/right device, Enter moves it there, q ends";
 /// The two headings, what was said last, and the keys.
@@ -20,6 +21,8 @@ const SMALL: usize = 8;
 const CALLED: usize = 12;
 /// Columns of a rate.
 const RATE: usize = 30;
+/// Characters of a row. Also others have a say in it: gateways, and agents of other devices.
+const LONGEST: usize = 1000;
 
 /// A device of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,9 +129,13 @@ impl Page {
             self.devices = devices;
         }
         self.rates.look(now, sessions.iter().map(|one| (one.id.clone(), one.carried)).collect());
+        let place = self.chosen();
         self.sessions = sessions;
         // What is gone is no more chosen; the one in its place is.
-        self.session = self.sessions.get(self.chosen()).map(|one| one.id.clone());
+        if !self.sessions.iter().any(|one| Some(&one.id) == self.session.as_ref()) {
+            let place = place.min(self.sessions.len().saturating_sub(1));
+            self.session = self.sessions.get(place).map(|one| one.id.clone());
+        }
         self.device = self.target().map(|device| device.id);
     }
 
@@ -141,6 +148,10 @@ impl Page {
     /// Takes a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Option<Wanted> {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if !self.is_moving {
+            // It was seen. What is wrong may be said in its place.
+            self.note.clear();
+        }
         match key.code {
             KeyCode::Char('c') if control => return Some(Wanted::Interrupt),
             KeyCode::Char('d') if control => return Some(Wanted::End),
@@ -239,7 +250,7 @@ impl Page {
         }
         rows.push(Row { text: last.to_owned(), style: Style::Plain });
         for row in &mut rows {
-            row.text = cut(&row.text, width.saturating_sub(1));
+            row.text = cut(&plain(&row.text, LONGEST), width.saturating_sub(1));
         }
         rows
     }

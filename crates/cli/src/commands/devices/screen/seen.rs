@@ -68,7 +68,9 @@ fn in_log(log: &Log) -> Vec<Device> {
     let (group, names) = (log.group(), log.group().names());
     let presence = Presence::read(group.user());
     let up = |id| presence.of(id, presence::now()).map(|up| up.to_string());
-    let each = group.devices().map(|(id, device)| {
+    // A key that two histories are signed with was copied: nothing is handed to it from here.
+    let members = group.devices().filter(|(id, _)| group.is_member(*id));
+    let each = members.map(|(id, device)| {
         let name = device.name().to_string();
         let called = names.get(&Subject::Device(id)).map(Label::as_str);
         Device { id, called: called.unwrap_or(&name).to_owned(), up: up(id), is_this: false, name }

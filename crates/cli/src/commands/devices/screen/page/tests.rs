@@ -98,6 +98,27 @@ fn what_is_chosen_stays_chosen_while_the_lists_change() {
     // It has gone, and the device was removed: what there is is chosen.
     page.take(Some(vec![devices[0].clone()]), vec![session(3, 0)], Instant::now());
     assert_eq!(press(&mut page, KeyCode::Enter), moves(3, &devices[0]));
+    page.moved(String::new());
+    // The one in its place, and not the first one.
+    page.take(None, vec![session(3, 0), session(4, 0), session(5, 0)], Instant::now());
+    press(&mut page, KeyCode::Down);
+    page.take(None, vec![session(3, 0), session(5, 0)], Instant::now());
+    assert_eq!(press(&mut page, KeyCode::Enter), moves(5, &devices[0]));
+}
+
+#[test]
+fn what_is_wrong_is_said_once_a_note_was_seen_and_nothing_that_is_said_controls_the_terminal() {
+    let mut page = page(vec![device(2, "desk", false)], vec![session(1, 0)]);
+    page.problem = Some("the gateway says \x1b[2Jno".to_owned());
+    let said = |page: &Page| texts(page, 80, 10)[8].clone();
+    assert_eq!(said(&page), "the gateway says \u{241b}[2Jno");
+    assert!(press(&mut page, KeyCode::Enter).is_some());
+    press(&mut page, KeyCode::Down);
+    assert_eq!(said(&page), "01010101 goes to desk …", "it goes on");
+    page.moved("01010101 went on at desk".to_owned());
+    assert_eq!(said(&page), "01010101 went on at desk");
+    press(&mut page, KeyCode::Down);
+    assert_eq!(said(&page), "the gateway says \u{241b}[2Jno");
 }
 
 #[test]
