@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, PipeWriter, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -188,17 +188,20 @@ fn silent(command: HostCommand) -> HostCommand {
 /// A program that is typed to, and whose lines are read.
 pub struct Running {
     pub child: HostChild,
-    input: Option<ChildStdin>,
+    input: Option<PipeWriter>,
     lines: Receiver<String>,
 }
 
 impl Running {
     pub fn start(command: HostCommand) -> Self {
+        let (stdin, input) = std::io::pipe().unwrap();
+        // curl, as a client of lines, reads its input between two looks at its connection. Where it would wait
+        // for somebody to type, it would not see meanwhile what a server says.
+        rustix::io::ioctl_fionbio(&stdin, true).unwrap();
         let command = command.with(|command| {
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.stdin(stdin).stdout(Stdio::piped());
         });
         let mut child = command.spawn().unwrap();
-        let input = child.child().stdin.take();
         let output = child.child().stdout.take().unwrap();
         let (sender, lines) = channel();
         std::thread::spawn(move || {
@@ -208,7 +211,7 @@ impl Running {
                 }
             }
         });
-        Self { child, input, lines }
+        Self { child, input: Some(input), lines }
     }
 
     #[track_caller]
