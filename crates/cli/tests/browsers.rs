@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Process, World, dead_port};
@@ -51,19 +51,26 @@ fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The file in a folder that has so many bytes.
-fn of_length(folder: &Path, length: usize) -> Option<PathBuf> {
+/// What the file in a folder has in it that has so many bytes. Browsers call files otherwise while they load
+/// them, and rename them at any moment.
+fn of_length(folder: &Path, length: usize) -> Option<Vec<u8>> {
     let files = fs::read_dir(folder).unwrap().map_while(Result::ok);
-    let mut sized = files.filter_map(|file| Some((file.path(), file.metadata().ok()?.len())));
-    sized.find(|(_, known)| *known == length as u64).map(|(file, _)| file)
+    let mut sized = files.filter(|file| file.metadata().is_ok_and(|known| known.len() == length as u64));
+    let file = sized.next()?.path();
+    fs::read(file).ok().filter(|bytes| bytes.len() == length)
 }
 
-/// Chromium with all of its processes.
-struct Chromium(Process);
+/// A browser with all of its processes: none of them outlives this.
+struct Browser(Process);
 
-impl Chromium {
-    /// Begins to load a file into a folder, by way of a SOCKS proxy.
-    fn start(program: &Path, home: &Path, proxy: &str, url: &str, into: &Path) -> Self {
+impl Browser {
+    fn new(command: &mut Command) -> Self {
+        command.env_remove("DISPLAY").env_remove("DBUS_SESSION_BUS_ADDRESS");
+        Self(Process::start(command.stdin(Stdio::null()).process_group(0)))
+    }
+
+    /// Chromium begins to load a file into a folder, by way of a SOCKS proxy.
+    fn chromium(program: &Path, home: &Path, proxy: &str, url: &str, into: &Path) -> Self {
         let profile = home.join("chromium");
         fs::create_dir_all(profile.join("Default")).unwrap();
         let preferences = json!({
@@ -85,11 +92,11 @@ impl Chromium {
             .arg(url)
             .env("HOME", home)
             .env("XDG_CONFIG_HOME", home)
-            .env("XDG_CACHE_HOME", home)
-            .env_remove("DISPLAY")
-            .env_remove("DBUS_SESSION_BUS_ADDRESS")
-            .process_group(0);
-        Self(Process::start(&mut command))
+            .env("XDG_CACHE_HOME", home);
+        for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"] {
+            command.env_remove(name);
+        }
+        Self::new(&mut command)
     }
 
     /// It does nothing more. What it was sent, it has.
@@ -98,7 +105,7 @@ impl Chromium {
     }
 }
 
-impl Drop for Chromium {
+impl Drop for Browser {
     fn drop(&mut self) {
         let _ = kill_process_group(Pid::from_child(&self.0.child), Signal::KILL);
     }
@@ -169,8 +176,8 @@ fn a_download_that_was_begun_in_chromium_goes_on_in_firefox_on_the_other_device(
     let (socks, _serving) = proxy(&world, "socks", &ticket);
 
     let (url, to) = (format!("http://{at}/film"), at.to_string());
-    let browser = Chromium::start(&chromium, &world.path("phone"), &socks, &url, &first);
-    let partial = wait_for("half of the file is on the disk", || of_length(&first, HALF));
+    let browser = Browser::chromium(&chromium, &world.path("phone"), &socks, &url, &first);
+    wait_for("half of the file is on the disk", || of_length(&first, HALF));
     // A person closes the phone's browser, or it asks for the rest once more by itself, in a connection of
     // its own.
     browser.stop();
@@ -185,18 +192,15 @@ fn a_download_that_was_begun_in_chromium_goes_on_in_firefox_on_the_other_device(
         format!("exec {} --headless --no-remote --profile {} \"$0\"", firefox.display(), profile.display());
     let take = ["take", &id, "--through", &ticket, "--as", "http", "--", "sh", "-c", &script, "{url}film"];
     let mut taking = world.command("desk", &take);
-    taking.env_remove("DISPLAY").env_remove("DBUS_SESSION_BUS_ADDRESS").env("MOZ_CRASHREPORTER_DISABLE", "1");
-    let taking = Process::start(&mut taking);
+    let taking = Browser::new(taking.env("MOZ_CRASHREPORTER_DISABLE", "1"));
     wait_for("Firefox has it", || {
         let listed = session(&world, "desk", &ticket, &to)?;
         (listed["moves"] == 1).then_some(())
     });
     fs::write(world.path("go"), "").unwrap();
     let rest = wait_for("the rest is on the disk", || of_length(&second, SIZE - HALF));
-    let joined = [fs::read(partial).unwrap(), fs::read(rest).unwrap()].concat();
-    assert_eq!(Sha256::digest(&joined), Sha256::digest(&file));
-    taking.signal(Signal::TERM);
-    drop(taking);
-    drop(browser);
+    let begun = wait_for("what Chromium has is on the disk", || of_length(&first, HALF));
+    assert_eq!(Sha256::digest([begun, rest].concat()), Sha256::digest(&file));
+    drop((taking, browser));
     assert_eq!(requests(server), 1, "the server saw one request, on one connection");
 }
