@@ -82,7 +82,7 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
         "sessions": counts,
         "sessions_per_device": PER_DEVICE,
         "kbit_each": 100,
-        "paper": "at most 5 s from 200 kbit/s on beside 100 sessions (of its Fig. 4); Fig. 5 has no figures in words",
+        "paper": "at most 5 s from 200 kbit/s on beside 100 sessions (its Fig. 4); Fig. 5 has no figures in words",
         "move_at_s": after.as_secs_f64(),
     });
     output.finish_chart(&SPEC, settings, &trials, Some(&chart))
