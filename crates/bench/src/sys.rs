@@ -43,6 +43,9 @@ fn ticks_in(stat: &str) -> Option<u64> {
     Some(times.next()?? + times.next()??)
 }
 
+/// How the kernel says that there is no slow-start threshold (`TCP_INFINITE_SSTHRESH`).
+const NO_THRESHOLD: u32 = 0x7fff_ffff;
+
 /// What the kernel knows of a connection that sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
@@ -53,6 +56,11 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
+    /// Whether nothing has ever had it leave slow start for good.
+    pub(crate) fn has_no_threshold(&self) -> bool {
+        self.slow_start_threshold >= NO_THRESHOLD
+    }
+
     /// Asks by `TCP_INFO`.
     pub(crate) fn of(socket: &impl AsFd) -> Result<Self> {
         // SAFETY: tcp_info is plain old data, for which all zeroes is a valid value.

@@ -34,6 +34,7 @@
 //! status             what the commands of this user are doing, asked and followed
 //! limits             what this process may send, set from outside
 //! plain              text of others, fit for a terminal
+//! fullscreen         the terminal's second page, with every key for itself
 //! takeover, estate   a command that goes on in place of a running one; what it is handed
 //! demo               the parts of `whimbrel demo`
 //! ```
@@ -49,6 +50,7 @@ mod dns;
 mod estate;
 mod failure;
 mod files;
+mod fullscreen;
 mod groups;
 mod halt;
 mod hosts;

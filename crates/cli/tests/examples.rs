@@ -481,6 +481,9 @@ fn introductions(play: &mut Play) {
 
 fn devices_and_friends(play: &mut Play) {
     play.run("home", "whimbrel devices list", "laptop.ada@example.org");
+    for screen in ["whimbrel devices screen", "whimbrel devices screen --through gate.home.ada@example.org"] {
+        play.elsewhere(screen, "it needs a terminal; tests/devices_screen.rs");
+    }
     play.run("home", "whimbrel devices name laptop.ada@example.org desk", "desk");
     play.run("home", "whimbrel devices list --json", "\"called\":\"desk\"");
     play.run("home", "whimbrel devices trust desk", "desk may act for you");

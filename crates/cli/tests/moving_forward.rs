@@ -63,6 +63,28 @@ fn what_a_program_did_not_get_at_the_phone_a_program_at_the_desk_gets_and_the_se
 }
 
 #[test]
+fn how_fast_a_session_is_can_be_seen_while_it_goes_on() {
+    let world = World::new();
+    let film = Film::default();
+    film.slowly.store(true, Ordering::SeqCst);
+    film.may_go_on.store(true, Ordering::SeqCst);
+    let (_expose, ticket) = expose(&world, film.start(), &["phone"]);
+    let (_forward, mut program) = forward(&world, &ticket);
+    // It lasts for half a minute at the least, however fast the machine is.
+    let reading = std::thread::spawn(move || std::io::copy(&mut program, &mut std::io::sink()).unwrap());
+    let fast = wait_for("a session that is not at rest", || {
+        let listed = world.run("phone", &["sessions", "--json"]).succeeded().json();
+        let session = listed["sessions"][0].clone();
+        (session["down_rate"].as_u64() > Some(0)).then_some(session)
+    });
+    assert!(fast["up_rate"].is_u64(), "{fast}");
+    let shown = world.run("phone", &["sessions"]);
+    assert!(shown.succeeded().stdout.contains("/s down, "), "{}", shown.stdout);
+    film.slowly.store(false, Ordering::SeqCst);
+    assert_eq!(reading.join().unwrap(), LARGE as u64);
+}
+
+#[test]
 fn a_program_that_does_not_read_keeps_the_forward_where_it_is_and_gets_every_byte() {
     let world = World::new();
     let film = Film::default();

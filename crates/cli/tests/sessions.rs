@@ -33,6 +33,7 @@ fn goes_on_at_the_desk(way: Way) {
     let mut stage = Stage::by(way, Some("desk"));
     let session = stage.session("desk");
     assert_eq!((&session["may"], &session["standing"]), (&"consent".into(), &"live".into()));
+    assert!(session["down_rate"].is_u64() && session["up_rate"].is_u64(), "{session}");
     let id = session["id"].as_str().unwrap();
     let mut take = stage.world.start("desk", &["take", &id[..8], "--through", &stage.ticket, "--json"]);
     let listening: SocketAddr = take.next_json()["listening"].as_str().unwrap().parse().unwrap();

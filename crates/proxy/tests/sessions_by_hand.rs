@@ -5,10 +5,10 @@ mod sessions_support;
 
 use sessions_support::hand::{BROKEN, COUNT, DATA, END, ENDED, Hand, MOVED, PAUSE, PAUSED, RESUME, WHOLE};
 use sessions_support::hand::{fill, session, take, taken};
-use sessions_support::{Stage, patient, program, random, within};
+use sessions_support::{Device, Program, Stage, patient, program, random, within};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel_proxy::{SessionError, Standing};
+use whimbrel_proxy::{SessionError, SessionId, Standing};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_answers_is_not_given_up_and_what_it_sends_slowly_is_not_cut_out() {
@@ -117,6 +117,73 @@ async fn a_program_that_is_closed_while_its_session_moves_does_not_end_it() {
     let (rest, is_whole) = new.rest().await;
     assert!(is_whole && rest == file[1000..]);
     assert_eq!(server.connections(), 1);
+}
+
+/// When the device that has a session dies, without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dies {
+    BeforeAnotherTakes,
+    WhenItIsAsked,
+    HavingAnswered,
+    WhileTheOtherBegins,
+    OnceTheOtherHasIt,
+}
+
+/// What the device before did until it died, and what the other one has then.
+async fn taken_from(mut old: Hand, dies: Dies, desk: &Device, id: SessionId) -> Program {
+    if dies == Dies::BeforeAnotherTakes {
+        drop(old);
+        desk.wait_for(id, "it is held", |it| it.is_some_and(|it| it.standing == Standing::Held)).await;
+        return program(taken(take(desk).await).await.unwrap()).await;
+    }
+    let taking = take(desk).await;
+    old.wait_for(PAUSE).await;
+    if dies == Dies::WhenItIsAsked {
+        drop(old);
+        return program(taken(taking).await.unwrap()).await;
+    }
+    old.say_paused(1000, 3, WHOLE).await;
+    if dies == Dies::HavingAnswered {
+        drop(old);
+        return program(taken(taking).await.unwrap()).await;
+    }
+    let attached = taken(taking).await.unwrap();
+    if dies == Dies::WhileTheOtherBegins {
+        drop(old);
+        return program(attached).await;
+    }
+    let new = program(attached).await;
+    old.wait_for(MOVED).await;
+    new
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_whatever_step_the_old_device_dies_the_new_one_has_every_byte_and_the_server_one_connection() {
+    let stage = Stage::new(179).await;
+    for dies in [
+        Dies::BeforeAnotherTakes,
+        Dies::WhenItIsAsked,
+        Dies::HavingAnswered,
+        Dies::WhileTheOtherBegins,
+        Dies::OnceTheOtherHasIt,
+    ] {
+        let file = random(7, 50_000);
+        let (_phone, desk, server, mut old) = session(&stage, file.clone(), 1000).await;
+        old.say(DATA, b"abc").await;
+        old.have(1000).await;
+        old.say(COUNT, &1000_u64.to_be_bytes()).await;
+        server.wait_for(3).await;
+        let id = within("a list comes", desk.sessions.list()).await.unwrap().remove(0).id;
+        desk.wait_for(id, "its count comes", |it| it.is_some_and(|it| it.kept == 0)).await;
+        let mut new = taken_from(old, dies, &desk, id).await;
+        assert_eq!(new.offset, 1000, "{dies:?}");
+        within("it is written", new.socket.write_all(b"def")).await.unwrap();
+        server.wait_for(6).await;
+        server.open.send_replace(file.len());
+        let (rest, is_whole) = new.rest().await;
+        assert!(is_whole && rest == file[1000..], "{dies:?}: {} bytes", rest.len());
+        assert_eq!((server.heard().as_slice(), server.connections()), (&b"abcdef"[..], 1), "{dies:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

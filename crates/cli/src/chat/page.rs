@@ -1,24 +1,20 @@
 //! A conversation on a terminal's page: what was said, who is there, and a line to type in.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Write as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use crossterm::event::{Event, KeyCode, KeyEventKind};
-use crossterm::terminal;
-use tokio::sync::mpsc;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::editor::Editor;
 use super::lines::seconds;
 use super::{MAX_LINE, News, Partner, Show, Typed};
+use crate::fullscreen::FullScreen;
 use crate::plain::plain;
 
 /// Lines that can be looked at.
 const MAX_SAID: usize = 1000;
-/// Keys that were pressed and not looked at yet.
-const BACKLOG: usize = 256;
 const PROMPT: &str = "> ";
 
 /// A line that was said, on either side.
@@ -170,11 +166,10 @@ fn cut(text: &str, width: usize) -> String {
     wrap(text, width).into_iter().next().unwrap_or_default()
 }
 
-/// The terminal's second page, and every key for itself. The first comes back when this is dropped, with what
-/// was said.
+/// The terminal's second page. The first comes back when this is dropped, with what was said.
 pub(crate) struct Page {
     content: Content,
-    events: mpsc::Receiver<Event>,
+    screen: FullScreen,
 }
 
 impl Page {
@@ -183,27 +178,15 @@ impl Page {
     /// # Errors
     /// When it does not let itself be taken.
     pub(crate) fn open() -> Result<Self> {
-        terminal::enable_raw_mode().context("cannot use the terminal")?;
-        let (sender, events) = mpsc::channel(BACKLOG);
-        // Made before anything that can fail: dropped, it gives the terminal back.
-        let mut this = Self { content: Content::default(), events };
-        put("\x1b[?1049h")?;
-        // Nothing ends a read of the terminal but the end of the program.
-        std::thread::spawn(move || {
-            while let Ok(event) = crossterm::event::read() {
-                if sender.blocking_send(event).is_err() {
-                    return;
-                }
-            }
-        });
+        let mut this = Self { content: Content::default(), screen: FullScreen::open()? };
         this.draw()?;
         Ok(this)
     }
 
     /// Writes over what is there, so that nothing flickers.
     fn draw(&mut self) -> Result<()> {
-        let (width, height) = terminal::size().unwrap_or((80, 24));
-        let (rows, column) = self.content.rows(width.into(), height.into());
+        let (width, height) = self.screen.size();
+        let (rows, column) = self.content.rows(width, height);
         let last = rows.len();
         let mut text = "\x1b[?25l\x1b[H".to_owned();
         for (at, row) in rows.iter().enumerate() {
@@ -213,7 +196,7 @@ impl Page {
             text += &format!("{on}{row}{off}\x1b[K{end}");
         }
         text += &format!("\x1b[{last};{}H\x1b[?25h", column + 1);
-        Ok(put(&text)?)
+        Ok(self.screen.put(&text)?)
     }
 }
 
@@ -225,8 +208,8 @@ impl Show for Page {
 
     async fn typed(&mut self) -> Typed {
         loop {
-            let Some(event) = self.events.recv().await else { return Typed::End };
-            let page = terminal::size().map_or(20, |(_, rows)| usize::from(rows) / 2);
+            let Some(event) = self.screen.event().await else { return Typed::End };
+            let page = self.screen.size().1 / 2;
             let typed = match event {
                 Event::Key(key) if key.kind == KeyEventKind::Release => continue,
                 Event::Key(key) => match key.code {
@@ -255,20 +238,13 @@ impl Show for Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
-        let _ = put("\x1b[?25h\x1b[?1049l");
-        let _ = terminal::disable_raw_mode();
+        self.screen.close();
         for said in &self.content.said {
             let colon = if said.who == "--" { "" } else { ":" };
-            let _ = put(&format!("{}{colon} {}\n", said.who, said.text));
+            // A terminal that is gone needs nothing.
+            let _ = self.screen.put(&format!("{}{colon} {}\n", said.who, said.text));
         }
     }
-}
-
-fn put(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 #[cfg(test)]

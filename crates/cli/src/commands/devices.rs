@@ -1,6 +1,7 @@
 //! `whimbrel devices`: this user's devices, and keeping them in step.
 
 mod list;
+mod screen;
 mod step;
 
 use anyhow::Result;
@@ -8,11 +9,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use whimbrel_devices::{Group, Label, Op, Subject, Visibility};
 
+use crate::commands::sessions::At;
 use crate::failure::Failure;
 use crate::network::Peer;
 use crate::options::{Globals, after};
 use crate::output;
 use crate::own_group::{OwnGroup, call, find, refused};
+use crate::relaying::apart::RelayFlag;
 
 pub(super) use self::step::Meetings;
 
@@ -25,6 +28,7 @@ pub(super) use self::step::Meetings;
 #[command(after_help = after("\
 Examples:
   whimbrel devices list
+  whimbrel devices screen
   whimbrel devices name laptop.ada@example.org desk
   whimbrel devices trust desk
   whimbrel devices show desk --to friends
@@ -52,6 +56,20 @@ Examples:
         /// Print a JSON object
         #[arg(long)]
         json: bool,
+    },
+    /// Show devices and running sessions on a page of the terminal, and move one by a key
+    ///
+    /// What `whimbrel sessions` shows of this host, and with --through of a gateway. It goes to a device as
+    /// `whimbrel handoff` has it go: an agent there takes it at once. q ends the page.
+    #[command(after_help = after("\
+Examples:
+  whimbrel devices screen
+  whimbrel devices screen --through gate.home.ada@example.org"))]
+    Screen {
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        relay: RelayFlag,
     },
     /// Call a device something else
     #[command(after_help = after("Example:\n  whimbrel devices name laptop.ada@example.org desk"))]
@@ -150,6 +168,7 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
         Action::Serve { json } => return step::serve(globals, json).await,
         Action::Sync { peer, json } => return step::sync(globals, &peer, json).await,
         Action::List { json, watch } => return list::run(globals, json, watch).await,
+        Action::Screen { at, relay } => return screen::run(globals, &at, &relay).await,
         _ => {}
     }
     let group = OwnGroup::open(globals)?;
@@ -192,7 +211,7 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
             }
             output::line(format!("{device} is removed; other devices hear of it when they meet this one"))
         }
-        Action::Serve { .. } | Action::Sync { .. } | Action::List { .. } => Ok(()),
+        Action::Serve { .. } | Action::Sync { .. } | Action::List { .. } | Action::Screen { .. } => Ok(()),
     }
 }
 

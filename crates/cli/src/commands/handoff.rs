@@ -72,59 +72,78 @@ pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
 
 /// Has the command on this host that has the session wait for the device.
 async fn hand_over(globals: &Globals, args: &HandOff, to: EndpointId) -> Result<()> {
-    let here = find_here(&args.session).await?;
-    let (command, peer) = (here.report.command.clone(), here.session.peer.clone());
-    let (session, called, seconds) = (here.session.id, args.to.clone(), args.limit.as_secs());
-    let word = Word { session, to, called, seconds, relays: args.relay.texts() };
-    let ticketed = status::hand_over(&here.report, word).await?;
+    let given = give_word(&args.session, (to, &args.to), args.limit, args.relay.texts()).await?;
+    let ticketed = &given.ticketed;
     if let Some(why) = &ticketed.unrelayed {
         output::note(globals.quiet, format!("{why}; from another network this may be out of reach"));
     }
-    if push(globals, args, to, (command, peer), &ticketed).await {
-        if args.json {
+    match push(globals, to, &given).await {
+        Offered::Taken if args.json => {
             return output::json(&json!({
                 "session": ticketed.session, "to": to.to_string(), "taken": true,
             }));
         }
-        return output::line(format!("{} has taken it", args.to));
+        Offered::Taken => return output::line(format!("{} has taken it", args.to)),
+        Offered::Left(why) => output::note(globals.quiet, format!("{}: {why}", args.to)),
+        Offered::Nobody(why) => tracing::info!(%why, "no agent of that device takes it"),
     }
     if args.json {
         return output::json(&json!({
             "session": ticketed.session, "to": to.to_string(), "ticket": ticketed.ticket,
         }));
     }
-    let (until, id) = (humantime::format_duration(args.limit), &ticketed.session);
-    let id = id.get(..8).unwrap_or(id);
-    output::line(format!(
-        "{} may take it for {until}: whimbrel take {id} --from {}",
-        args.to, ticketed.ticket
-    ))
+    let until = humantime::format_duration(args.limit);
+    output::line(format!("{} may take it for {until}: {}", args.to, given.command_there()))
 }
 
-/// Offers it to the agent of the device, if that has a name and is there. False if it is to be taken there by hand.
-async fn push(
-    globals: &Globals,
-    args: &HandOff,
-    to: EndpointId,
-    (command, peer): (String, String),
-    ticketed: &Ticketed,
-) -> bool {
+/// A session that a device may have for a while.
+pub(crate) struct Given {
+    /// Where that device finds it.
+    pub(crate) ticketed: Ticketed,
+    command: String,
+    peer: String,
+}
+
+impl Given {
+    /// What takes it at the device.
+    pub(crate) fn command_there(&self) -> String {
+        let id = &self.ticketed.session;
+        format!("whimbrel take {} --from {}", id.get(..8).unwrap_or(id), self.ticketed.ticket)
+    }
+}
+
+/// Has the command on this host that has the session wait for a device, which people call so.
+///
+/// # Errors
+/// When there is no such session, or nobody can be waited for.
+pub(crate) async fn give_word(
+    session: &str,
+    (to, called): (EndpointId, &str),
+    limit: Duration,
+    relays: Vec<String>,
+) -> Result<Given> {
+    let here = find_here(session).await?;
+    let (command, peer) = (here.report.command.clone(), here.session.peer.clone());
+    let (session, called, seconds) = (here.session.id, called.to_owned(), limit.as_secs());
+    let word = Word { session, to, called, seconds, relays };
+    let ticketed = status::hand_over(&here.report, word).await?;
+    Ok(Given { ticketed, command, peer })
+}
+
+/// Offers it to the agent of the device, if that has a name and is there.
+pub(crate) async fn push(globals: &Globals, to: EndpointId, given: &Given) -> Offered {
     // Without anybody who finds it, it is not even looked for.
     if globals.names.is_none() && !globals.lan {
-        return false;
+        return Offered::Nobody("without a name service or --lan no agent is found".to_owned());
     }
-    let Some(name) = name_of(globals, to) else { return false };
-    let (session, ticket) = (ticketed.session.clone(), ticketed.ticket.clone());
-    let offer = Offer { session, command, peer: plain(&peer, LONGEST), ticket };
+    let Some(name) = name_of(globals, to) else { return Offered::Nobody("it has no name".to_owned()) };
+    let (session, ticket) = (given.ticketed.session.clone(), given.ticketed.ticket.clone());
+    let (command, peer) = (given.command.clone(), plain(&given.peer, LONGEST));
+    let offer = Offer { session, command, peer, ticket };
     let agent = Peer::Name(name);
     let offering = with_network(globals, async |network| Ok(moving::offer(network, &agent, to, offer).await));
     // The word was given, and holds whatever fails here.
-    match offering.await.unwrap_or_else(|error| Offered::Nobody(failure::line(&error))) {
-        Offered::Taken => return true,
-        Offered::Left(why) => output::note(globals.quiet, format!("{}: {why}", args.to)),
-        Offered::Nobody(why) => tracing::info!(%why, "no agent of that device takes it"),
-    }
-    false
+    offering.await.unwrap_or_else(|error| Offered::Nobody(failure::line(&error)))
 }
 
 /// What a device of the user is called by everybody.

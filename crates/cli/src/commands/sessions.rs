@@ -1,8 +1,10 @@
 //! `whimbrel sessions`: what could go on at another device: here, or at a gateway.
 
 mod here;
+mod rate;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
@@ -12,6 +14,8 @@ use whimbrel_devices::{Label, Subject};
 use whimbrel_proxy::{Listed, May, SessionError, SessionsAt, Standing};
 
 pub(crate) use self::here::{all_here, find as find_here};
+use self::rate::APART;
+pub(crate) use self::rate::{Rates, Ways};
 use crate::failure::Failure;
 use crate::lasting::Lasting;
 use crate::network::{Network, Peer, Wish};
@@ -27,7 +31,7 @@ const LEAST_DIGITS: usize = 4;
 ///
 /// Without a gateway: each `whimbrel pipe`, `forward` and `chat` of this host. With --through: connections of
 /// programs behind `whimbrel proxy socks --through`, and tunnels of `proxy http --through` and `run --through`,
-/// that this device has, or may take. docs/devices.md has the rules.
+/// that this device has, or may take. The rate is that of half a second. docs/devices.md has the rules.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -76,24 +80,59 @@ impl At {
 
 pub(crate) async fn run(globals: &Globals, args: Sessions) -> Result<()> {
     if let Some(from) = &args.from {
-        let all = with_network(globals, async |network| moving::list(network, from).await).await?;
-        return here::show(&all, args.json);
+        let (all, rates) = with_network(globals, async |network| {
+            twice(async || moving::list(network, from).await, here::counted).await
+        })
+        .await?;
+        return here::show(&all, &rates, args.json);
     }
     if args.at.through.is_none() {
-        return here::show(&all_here().await?, args.json);
+        let (all, rates) = twice(all_here, here::counted).await?;
+        return here::show(&all, &rates, args.json);
     }
-    let listed =
-        with_network(globals, async |network| Ok(args.at.reach(network).await?.list().await?)).await?;
+    let (listed, rates) = with_network(globals, async |network| {
+        let sessions = args.at.reach(network).await?;
+        twice(async || Ok(sessions.list().await?), counted).await
+    })
+    .await?;
     let names = Names::of(globals);
     if args.json {
-        let sessions: Vec<_> = listed.iter().map(|session| as_json(session, &names)).collect();
+        let sessions: Vec<_> = listed.iter().map(|session| as_json(session, &names, &rates)).collect();
         return output::json(&json!({ "sessions": sessions }));
     }
-    listed.iter().try_for_each(|session| output::line(describe(session, &names)))?;
+    listed.iter().try_for_each(|session| output::line(describe(session, &names, &rates)))?;
     if listed.is_empty() {
         output::line("no sessions of this device, and none that it may take")?;
     }
     Ok(())
+}
+
+/// Looks twice, if there is anything: what there is now, and how fast it is.
+async fn twice<T>(
+    look: impl AsyncFn() -> Result<Vec<T>>,
+    counted: impl Fn(&T) -> (String, Ways),
+) -> Result<(Vec<T>, Rates)> {
+    let mut rates = Rates::default();
+    let mut all = look().await?;
+    rates.look(Instant::now(), all.iter().map(&counted).collect());
+    if all.is_empty() {
+        return Ok((all, rates));
+    }
+    tokio::time::sleep(APART).await;
+    match look().await {
+        Ok(again) => {
+            rates.look(Instant::now(), again.iter().map(&counted).collect());
+            all = again;
+        }
+        // What was seen at first is shown, without a rate.
+        Err(error) => tracing::info!(error = failure::line(&error), "the second look failed"),
+    }
+    Ok((all, rates))
+}
+
+/// What a gateway has counted of a session.
+fn counted(session: &Listed) -> (String, Ways) {
+    (session.id.to_string(), Ways { down: session.down, up: session.up })
 }
 
 /// Does something with the network, and ends it.
@@ -189,16 +228,18 @@ fn may(session: &Listed) -> &'static str {
     }
 }
 
-fn as_json(session: &Listed, names: &Names) -> serde_json::Value {
-    json!({
+fn as_json(session: &Listed, names: &Names, rates: &Rates) -> serde_json::Value {
+    let mut value = json!({
         "id": session.id.to_string(), "to": session.to.to_string(), "holder": session.holder.to_string(),
         "called": names.of_device(session.holder), "age": session.age.as_secs(), "up": session.up,
         "down": session.down, "kept": session.kept, "moves": session.moves, "standing": standing(session),
         "may": may(session),
-    })
+    });
+    rate::put(&mut value, rates.of(&session.id.to_string()));
+    value
 }
 
-fn describe(session: &Listed, names: &Names) -> String {
+fn describe(session: &Listed, names: &Names, rates: &Rates) -> String {
     let id = session.id.to_string();
     let holder = names.of_device(session.holder).unwrap_or_else(|| session.holder.short());
     let take = match session.may {
@@ -213,11 +254,12 @@ fn describe(session: &Listed, names: &Names) -> String {
         _ => "",
     };
     format!(
-        "{}  {}  at {holder}{held}{take}; {} bytes down, {} up, {} kept",
+        "{}  {}  at {holder}{held}{take}; {} bytes down, {} up, {} kept{}",
         &id[..8],
         session.to,
         session.down,
         session.up,
-        session.kept
+        session.kept,
+        rate::describe(rates.of(&id))
     )
 }

@@ -10,9 +10,11 @@ use std::process::Command;
 use crate::common::{LIMIT, Process, World, dead_port, length, wait_for};
 use sha2::{Digest as _, Sha256};
 
-const SIZE: usize = 12 << 20;
+pub const SIZE: usize = 12 << 20;
+/// So much of a file the server sends at once.
+pub const HALF: usize = 6 << 20;
 
-fn random() -> Vec<u8> {
+pub fn random() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = std::iter::repeat_with(|| {
         state ^= state << 13;
@@ -24,7 +26,7 @@ fn random() -> Vec<u8> {
 }
 
 /// Python's HTTP server for these files, which sends the first half of one and goes on when it may.
-const SERVER: &str = r#"
+pub const SERVER: &str = r#"
 import functools, http.server, os, sys, time
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -176,7 +178,7 @@ impl Stage {
 }
 
 /// A proxy of the phone through the gateway, and where it listens.
-fn proxy(world: &World, kind: &str, ticket: &str) -> (String, Option<Process>) {
+pub fn proxy(world: &World, kind: &str, ticket: &str) -> (String, Option<Process>) {
     let through = ["proxy", kind, "--listen", "127.0.0.1:0", "--json", "--through", ticket];
     let mut serving = world.start("phone", &through);
     let at = serving.next_json()["listening"].as_str().unwrap().to_owned();

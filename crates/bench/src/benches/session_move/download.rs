@@ -32,6 +32,8 @@ pub(super) const SPEC: Spec = Spec {
         Metric { key: "paper", unit: "s" },
         Metric { key: "of_paper", unit: "times" },
         Metric { key: "threshold", unit: "of before" },
+        // Where it is 2 the one before says nothing: there was none to become smaller.
+        Metric { key: "unset", unit: "of two looks" },
         Metric { key: "timeouts", unit: "in all" },
         Metric { key: "retransmitted", unit: "packets" },
     ],
@@ -142,6 +144,7 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
         "queue_ms": 100,
         "move_at_s": after.as_secs_f64(),
         "file_bytes": Job::new(PAPER[0], System::Whimbrel, 0, after).size,
+        "threshold": "of slow start; one that was never set is 0x7fffffff, and unset says at how many looks",
         "window_closed": "the gateway keeps 64 KiB of a session, and so does its kernel",
         "failures": done.failures,
     });
@@ -180,6 +183,7 @@ fn moved(job: &Job, kind: Kind) -> Result<Trial> {
         .with("least", least)
         .with("over", (total / least - 1.0) * 100.0)
         .with("threshold", threshold)
+        .with("unset", [before, after].iter().filter(|look| look.has_no_threshold()).count() as f64)
         .with("timeouts", world.server.timeouts(&world.hub.server)? as f64)
         .with("retransmitted", f64::from(after.retransmitted));
     Ok(match job.scenario.paper {
@@ -229,6 +233,8 @@ mod tests {
         let trial = values(0, System::Little);
         assert_eq!(trial.case, "WLAN to WLAN, window closed");
         assert!(trial.values["threshold"] > 0.0 && trial.values.contains_key("timeouts"), "{trial:?}");
+        let (unset, threshold) = (trial.values["unset"], trial.values["threshold"]);
+        assert!([0.0, 1.0, 2.0].contains(&unset) && (unset < 2.0 || threshold == 1.0), "{trial:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::digits;
+use super::rate::{self, Rates, Ways};
 use crate::failure::Failure;
 use crate::moving::{Elsewhere, Movable};
 use crate::output;
@@ -43,18 +44,26 @@ impl Here {
     }
 }
 
-fn describe(told: &Elsewhere) -> String {
+/// What the connection of a session has counted.
+pub(super) fn counted(told: &Elsewhere) -> (String, Ways) {
+    (told.id.clone(), Ways { down: told.down, up: told.up })
+}
+
+fn describe(told: &Elsewhere, rates: &Rates) -> String {
     let age = humantime::format_duration(Duration::from_secs(told.age));
     let [id, command, peer] = [&told.id, &told.command, &told.peer].map(|text| plain(text, LONGEST));
     let (id, down, up) = (id.get(..8).unwrap_or(&id), told.down, told.up);
-    format!("{id}  {command}  {peer}  for {age}; {down} bytes down, {up} up")
+    let rate = rate::describe(rates.of(&told.id));
+    format!("{id}  {command}  {peer}  for {age}; {down} bytes down, {up} up{rate}")
 }
 
-fn as_json(told: &Elsewhere) -> Value {
-    json!({
+fn as_json(told: &Elsewhere, rates: &Rates) -> Value {
+    let mut value = json!({
         "id": told.id, "command": told.command, "peer": told.peer, "age": told.age, "down": told.down,
         "up": told.up,
-    })
+    });
+    rate::put(&mut value, rates.of(&told.id));
+    value
 }
 
 /// What there is, for another device.
@@ -73,12 +82,12 @@ async fn all() -> Result<Vec<Here>> {
 }
 
 /// Shows what there is, here or at another device.
-pub(super) fn show(all: &[Elsewhere], in_json: bool) -> Result<()> {
+pub(super) fn show(all: &[Elsewhere], rates: &Rates, in_json: bool) -> Result<()> {
     if in_json {
-        let sessions: Vec<_> = all.iter().map(as_json).collect();
+        let sessions: Vec<_> = all.iter().map(|told| as_json(told, rates)).collect();
         return output::json(&json!({ "sessions": sessions }));
     }
-    all.iter().try_for_each(|told| output::line(describe(told)))?;
+    all.iter().try_for_each(|told| output::line(describe(told, rates)))?;
     if all.is_empty() {
         output::line(
             "there is nothing that could move without a gateway; --through GATEWAY shows what can with it",
