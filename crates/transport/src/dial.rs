@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use whimbrel_base::EndpointId;
@@ -29,7 +28,7 @@ use crate::locator::{Extent, Locator};
 use crate::locked::asks_the_kernel;
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
-use crate::tls::{RelayedClients, TlsChannel};
+use crate::tls::{PeerClients, TlsChannel};
 use crate::whereabouts::is_dialable;
 
 /// More combinations than this are not worth trying at once.
@@ -69,9 +68,8 @@ pub(crate) enum SegmentSize {
 #[derive(Debug)]
 pub(crate) struct Dialler {
     pub(crate) peer: EndpointId,
-    pub(crate) tls: Arc<ClientConfig>,
-    /// For places behind relays.
-    pub(crate) relayed: Arc<RelayedClients>,
+    /// How it is dialled over TCP.
+    pub(crate) clients: Arc<PeerClients>,
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) carriers: Carriers,
     pub(crate) reach: Arc<Reach>,
@@ -331,8 +329,7 @@ mod tests {
         let (carriers, reach) = (Carriers::Only(CarrierKind::Tcp), Arc::default());
         Dialler {
             peer: theirs.id(),
-            tls: tls.client,
-            relayed: tls.relayed,
+            clients: tls.clients,
             quic,
             carriers,
             reach,

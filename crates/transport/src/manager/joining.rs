@@ -135,8 +135,7 @@ impl Joiner {
         let (peer, rtt) = (self.shared.wanted_peer(), self.rtt());
         Dialler {
             peer,
-            tls: self.endpoint.tls.client_for(peer),
-            relayed: self.endpoint.tls.relayed.clone(),
+            clients: self.endpoint.tls.clients.clone(),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),
