@@ -23,6 +23,7 @@ pub use self::going_on::{Listening, Prepared};
 pub use self::leaving::Left;
 use self::leaving::{Ends, Halt, Halted, Leftovers};
 use self::spliced::Spliced;
+use crate::alias::Aliases;
 use crate::estate;
 use crate::gate::Gate;
 use crate::limits::Limits;
@@ -88,6 +89,8 @@ struct Shared {
     traffic: Traffic,
     /// What forwards QUIC.
     ferry: Arc<Ferry>,
+    /// Tokens for single clients.
+    aliases: Arc<Aliases>,
     /// Where clients dial this relay, if it was said.
     addresses: Vec<SocketAddr>,
     /// Which servers are to prove something, if any are.
@@ -255,7 +258,8 @@ impl Shared {
     }
 
     /// Gives a client a spare, or has it wait for one.
-    fn client(self: Arc<Self>, token: RelayToken, fronted: Fronted) {
+    fn client(self: Arc<Self>, named: RelayToken, fronted: Fronted) {
+        let token = self.aliases.resolve(named);
         let mut leftovers = lock(&self.leftovers);
         if leftovers.is_leaving {
             return leftovers.strangers.push(fronted);

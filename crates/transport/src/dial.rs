@@ -22,6 +22,7 @@ pub(crate) use race::Race;
 pub(crate) use tcp::round_trip;
 
 use self::nearness::near_first;
+use crate::aliases::Aliases;
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
 use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
 use crate::locator::{Extent, Locator};
@@ -70,6 +71,8 @@ pub(crate) struct Dialler {
     pub(crate) peer: EndpointId,
     /// How it is dialled over TCP.
     pub(crate) clients: Arc<PeerClients>,
+    /// What it names to relays.
+    pub(crate) aliases: Arc<Aliases>,
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) carriers: Carriers,
     pub(crate) reach: Arc<Reach>,
@@ -330,6 +333,7 @@ mod tests {
         Dialler {
             peer: theirs.id(),
             clients: tls.clients,
+            aliases: Arc::default(),
             quic,
             carriers,
             reach,

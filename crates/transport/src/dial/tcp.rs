@@ -132,8 +132,11 @@ pub(crate) async fn round_trip(way: &Candidate) -> io::Result<Duration> {
 
 /// TLS with the peer, whose name is told to nobody but a relay.
 fn channel(who: &Dialler, remote: Locator) -> Result<TlsChannel, TlsError> {
-    match remote.token() {
+    match remote.behind() {
         None => TlsChannel::client(who.clients.direct(who.peer)?, who.peer),
-        Some(token) => TlsChannel::relayed_client(who.clients.relayed(who.peer)?, token),
+        Some(place) => {
+            let named = who.aliases.spend(who.peer, place);
+            TlsChannel::relayed_client(who.clients.relayed(who.peer)?, named)
+        }
     }
 }

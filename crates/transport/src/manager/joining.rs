@@ -136,6 +136,7 @@ impl Joiner {
         Dialler {
             peer,
             clients: self.endpoint.tls.clients.clone(),
+            aliases: self.endpoint.aliases.clone(),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),
