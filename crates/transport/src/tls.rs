@@ -5,6 +5,7 @@ mod anything;
 mod channel;
 mod clients;
 mod config;
+mod names;
 mod passed_on;
 mod records;
 mod sealed;

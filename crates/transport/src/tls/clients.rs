@@ -12,9 +12,9 @@ use rustls::client::{
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, NamedGroup};
-use whimbrel_base::{EndpointId, RelayToken};
+use whimbrel_base::EndpointId;
 
-use super::config::server_name;
+use super::names::server_name;
 use super::tickets::Tickets;
 use super::verifier::ExactServer;
 use super::{FEW_TICKETS, TICKETS, TlsError};
@@ -89,11 +89,6 @@ struct OfPeer {
     configs: [Option<Arc<ClientConfig>>; 4],
 }
 
-/// The TLS name that a relay reads.
-pub(super) fn token_name(token: RelayToken) -> Result<ServerName<'static>, TlsError> {
-    ServerName::try_from(token.to_string()).map_err(|_| TlsError::Internal("a token that is no host name"))
-}
-
 /// The tickets of one peer, whatever rustls calls them. Two peers may name one token: the one that lies must not be
 /// taken for the other because it passes on a ticket of that one.
 struct TicketsOf {
@@ -134,7 +129,7 @@ impl ClientSessionStore for TicketsOf {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use whimbrel_base::SecretKey;
+    use whimbrel_base::{RelayToken, SecretKey};
 
     use super::*;
     use crate::tls::{TlsChannel, TlsIdentity};

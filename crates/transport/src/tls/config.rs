@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
-use whimbrel_base::{EndpointId, SecretKey};
+use whimbrel_base::SecretKey;
 
 use super::clients::PeerClients;
 use super::passed_on::TlsSessions;
@@ -101,11 +101,6 @@ fn server_config(provider: &Arc<CryptoProvider>, key: &Arc<CertifiedKey>) -> Res
     server.send_tls13_tickets = TICKETS;
     server.max_tls13_tickets = TICKETS;
     Ok(server)
-}
-
-/// The TLS name under which a peer's key is expected and its tickets are kept; never sent.
-pub(super) fn server_name(peer: EndpointId) -> Result<ServerName<'static>, TlsError> {
-    ServerName::try_from(peer.to_string()).map_err(|_| TlsError::NoIdentity)
 }
 
 fn provider() -> Arc<CryptoProvider> {

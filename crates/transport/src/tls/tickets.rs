@@ -262,12 +262,12 @@ mod tests {
                 meet(&client, config.clone(), theirs.id());
             }
             let kept = client.tickets.lock();
-            let of = &kept.by_server[&crate::tls::config::server_name(theirs.id()).unwrap()];
+            let of = &kept.by_server[&crate::tls::names::server_name(theirs.id()).unwrap()];
             assert!(of.tickets.len() > 100 && of.bytes <= MAX_BYTES_PER_SERVER, "{}", of.bytes);
         }
         assert!(tickets(&client).1 <= MAX_BYTES);
         let kept = client.tickets.lock();
-        let of = &kept.by_server[&crate::tls::config::server_name(honest.id()).unwrap()];
+        let of = &kept.by_server[&crate::tls::names::server_name(honest.id()).unwrap()];
         assert_eq!(of.tickets.len(), TICKETS);
     }
 

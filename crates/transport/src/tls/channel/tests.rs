@@ -154,7 +154,7 @@ fn twenty_moves_with_three_dead_dials_each_stay_resumed_and_early() {
 #[test]
 fn a_client_with_a_stock_of_tickets_asks_for_one_more_with_each_connection_and_no_eight() {
     let (_, ta, b, tb) = pair();
-    let name = crate::tls::config::server_name(b.id()).unwrap();
+    let name = crate::tls::names::server_name(b.id()).unwrap();
     let mut counts = Vec::new();
     for _ in 0..4 {
         let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
