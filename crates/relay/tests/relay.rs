@@ -108,8 +108,9 @@ async fn a_relay_that_stops_sends_its_servers_and_clients_to_another_one_within_
     timeout(LIMIT, carried).await.unwrap();
     let stopping = if used(&first) { &first } else { &second };
     let begun = Instant::now();
-    stopping.drain(Duration::from_secs(1)).await;
-    assert!(begun.elapsed() < Duration::from_secs(1), "the server has answered");
+    stopping.drain(LIMIT).await;
+    // It waits until the server has told its clients, which takes half a second: with others on the machine, more.
+    assert!(begun.elapsed() < LIMIT / 4, "the server has not answered");
     server.held(1).await;
     assert_eq!(places(&server.behind().addrs).len(), 1, "its place is told to nobody any more");
     round_trip(&connection, 100_000).await;
