@@ -55,6 +55,7 @@ pub mod wire;
 mod fair;
 mod limits;
 mod rates;
+mod sources;
 mod token;
 mod traffic;
 mod turns;

@@ -24,6 +24,7 @@ use crate::estate::{self, BadEstate, Estate, Head, Piece, before};
 use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::reservations::{Holding, RelayStats};
+use crate::sources::Sources;
 use crate::splice::{Direction, Underway, tune};
 use crate::traffic::{Line, Traffic};
 
@@ -103,6 +104,7 @@ impl Prepared {
             traffic: Traffic::new(line),
             ferry,
             aliases,
+            sources: Sources::default(),
             addresses,
             gate: OnceLock::new(),
         });
@@ -249,7 +251,9 @@ impl Listening {
             shared.aliases.release(holding.to_parts().0);
         }
         for (socket, begun) in spares {
-            tokio::spawn(FutureExt::boxed(shared.clone().spare(socket, begun)));
+            let from = socket.peer_addr().ok();
+            let place = from.and_then(|from| shared.sources.enter(from.ip(), usize::MAX));
+            tokio::spawn(FutureExt::boxed(shared.clone().spare(socket, begun, place)));
         }
         for spliced in splices {
             let shared = shared.clone();
