@@ -190,7 +190,7 @@ async fn each_path_of_a_client_names_another_token_and_only_strangers_name_the_s
     let relay = relay_seen_at(relaying, onlooker.at).await;
     let server = server_behind(TEST, 2, &[&relay]).await;
     let token = server.token();
-    let mut strangers = 0;
+    let (mut strangers, mut seen) = (0, HashSet::new());
     for host in [10, 20] {
         let monitor = ManualMonitor::new([ip(TEST, host)]);
         let client = patient_at(monitor.clone(), TCP).await;
@@ -204,18 +204,19 @@ async fn each_path_of_a_client_names_another_token_and_only_strangers_name_the_s
         // Another connection of the same client is no stranger's.
         let another = connect(&client, server.behind()).await;
         round_trip(&another, 1000).await;
+        let of_client: HashSet<_> = onlooker.named().into_iter().filter(|name| *name != token).collect();
+        let own: HashSet<_> = of_client.difference(&seen).copied().collect();
+        // Three moves, and the other connection.
+        assert!(own.len() >= 4, "{own:?} of {:?}", onlooker.named());
+        seen.extend(own);
     }
     let named = onlooker.named();
-    let aliases: Vec<_> = named.iter().filter(|name| **name != token).collect();
-    assert!(aliases.len() >= 8, "{named:?}");
-    assert_eq!(
-        aliases.iter().collect::<HashSet<_>>().len(),
-        aliases.len(),
-        "a token was named twice: {named:?}"
-    );
-    // A busy machine may make a client dial once more before it is told another one, but not each time.
-    let plain = named.len() - aliases.len();
-    assert!((strangers..=strangers + 2).contains(&plain), "{named:?}");
+    // What is dialled twice at one moment names the same: a client may notice apart that it has lost an address and that
+    // it has another one.
+    let times = |wanted: RelayToken| named.iter().filter(|name| **name == wanted).count();
+    assert!(seen.iter().all(|alias| times(*alias) <= 3), "{named:?}");
+    // A busy machine may make a client dial once more than that, but not each time.
+    assert!((strangers..=strangers + 2).contains(&times(token)), "{named:?}");
     assert_eq!(named[0], token);
     assert_eq!(relay.stats().clients_refused, 0, "{:?}", relay.stats());
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use whimbrel_base::relayed::Aliased;
 use whimbrel_base::{EndpointId, RelayToken, RelayedAddr};
@@ -10,8 +11,10 @@ use whimbrel_base::{EndpointId, RelayToken, RelayedAddr};
 const MAX_PLACES: usize = 1024;
 /// Aliases of one place: each connection to a server is told one.
 const MAX_EACH: usize = 4;
-/// So many QUIC connections begin with one alias. Nothing tells that a relay does not know it.
-const MAX_LENT: u8 = 3;
+/// So often one alias is named, and for so long since it was first: by what is dialled at the same moment over both
+/// carriers, or once more before the server has told the next one. A relay that does not know it says nothing.
+const MOST: u8 = 3;
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// Aliases by server and place. Each is for one path, so that an onlooker at one network learns nothing that could be
 /// known again at another; a server tells the next one on each path through a relay. Where there is none, or a relay
@@ -22,8 +25,16 @@ pub(crate) struct Aliases(Mutex<HashMap<(EndpointId, RelayedAddr), VecDeque<Know
 #[derive(Debug)]
 struct Known {
     alias: RelayToken,
-    /// How often QUIC has begun with it.
-    lent: u8,
+    /// How often it was named, and since when.
+    named: u8,
+    since: Option<Instant>,
+}
+
+impl Known {
+    fn is_used_up(&self, now: Instant) -> bool {
+        let is_old = |since: Instant| now.saturating_duration_since(since) > AT_ONCE;
+        self.named >= MOST || self.since.is_some_and(is_old)
+    }
 }
 
 impl Aliases {
@@ -46,28 +57,21 @@ impl Aliases {
             if of_place.len() >= MAX_EACH {
                 of_place.pop_front();
             }
-            of_place.push_back(Known { alias: *alias, lent: 0 });
+            of_place.push_back(Known { alias: *alias, named: 0, since: None });
         }
     }
 
-    /// What a TCP connection to there names. The relay has answered by now, so that it is used up.
-    pub(crate) fn spend(&self, server: EndpointId, place: RelayedAddr) -> RelayToken {
-        let mut all = self.lock();
-        let of_place = all.get_mut(&(server, place));
-        of_place.and_then(VecDeque::pop_back).map_or(place.token, |known| known.alias)
-    }
-
-    /// What a QUIC connection to there names: the same as the TCP connection that is dialled beside it.
-    pub(crate) fn lend(&self, server: EndpointId, place: RelayedAddr) -> RelayToken {
+    /// What is named to the relay when the server is dialled there: the newest alias, or the server's own token.
+    pub(crate) fn name(&self, server: EndpointId, place: RelayedAddr, now: Instant) -> RelayToken {
         let mut all = self.lock();
         let Some(of_place) = all.get_mut(&(server, place)) else { return place.token };
-        let Some(known) = of_place.back_mut() else { return place.token };
-        let alias = known.alias;
-        known.lent += 1;
-        if known.lent >= MAX_LENT {
+        while of_place.back().is_some_and(|known| known.is_used_up(now)) {
             of_place.pop_back();
         }
-        alias
+        let Some(known) = of_place.back_mut() else { return place.token };
+        known.named += 1;
+        known.since.get_or_insert(now);
+        known.alias
     }
 }
 
@@ -90,25 +94,28 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_of_one_server_and_place_and_used_once_over_tcp() {
+    fn an_alias_is_of_one_server_and_place_and_named_at_one_moment_alone() {
         let (server, other) = (SecretKey::from_bytes(&[1; 32]).id(), SecretKey::from_bytes(&[2; 32]).id());
-        let aliases = Aliases::default();
-        assert_eq!(aliases.spend(server, place(1)), token(1), "none was told");
+        let (aliases, now) = (Aliases::default(), Instant::now());
+        let later = now + AT_ONCE * 2;
+        assert_eq!(aliases.name(server, place(1), now), token(1), "none was told");
         aliases.learn(server, &[told(1, 7), told(1, 7), told(1, 8)]);
-        assert_eq!(aliases.spend(server, place(2)), token(1), "of another relay");
-        assert_eq!(aliases.spend(other, place(1)), token(1), "of another server");
-        assert_eq!(aliases.lend(server, place(1)), token(8), "the newest");
-        assert_eq!(aliases.spend(server, place(1)), token(8), "that which QUIC has beside it");
-        assert_eq!(aliases.spend(server, place(1)), token(7));
-        assert_eq!(aliases.spend(server, place(1)), token(1), "they are used up");
+        assert_eq!(aliases.name(server, place(2), now), token(1), "of another relay");
+        assert_eq!(aliases.name(other, place(1), now), token(1), "of another server");
+        assert_eq!(aliases.name(server, place(1), now), token(8), "the newest");
+        assert_eq!(aliases.name(server, place(1), now), token(8), "over the other carrier");
+        aliases.learn(server, &[told(1, 9)]);
+        assert_eq!(aliases.name(server, place(1), now), token(9), "the server has told another one");
+        assert_eq!(aliases.name(server, place(1), later), token(7), "those were named at another moment");
+        assert_eq!(aliases.name(server, place(1), later + AT_ONCE * 2), token(1), "they are used up");
     }
 
     #[test]
-    fn a_relay_that_never_answers_over_quic_is_shown_an_alias_a_few_times_only() {
+    fn a_relay_that_does_not_know_an_alias_is_told_it_a_few_times_only() {
         let server = SecretKey::from_bytes(&[1; 32]).id();
-        let aliases = Aliases::default();
+        let (aliases, now) = (Aliases::default(), Instant::now());
         aliases.learn(server, &[told(1, 7)]);
-        let named: Vec<_> = (0..4).map(|_| aliases.lend(server, place(1))).collect();
+        let named: Vec<_> = (0..4).map(|_| aliases.name(server, place(1), now)).collect();
         assert_eq!(named, [token(7), token(7), token(7), token(1)]);
     }
 
@@ -118,7 +125,7 @@ mod tests {
         let aliases = Aliases::default();
         (2..100).for_each(|byte| aliases.learn(server, &[told(1, byte)]));
         assert_eq!(aliases.lock().values().map(VecDeque::len).sum::<usize>(), MAX_EACH);
-        assert_eq!(aliases.spend(server, place(1)), token(99));
+        assert_eq!(aliases.name(server, place(1), Instant::now()), token(99));
         for port in 1..=5000 {
             let place = RelayedAddr { relay: ([192, 0, 2, 1], port).into(), token: token(1) };
             aliases.learn(server, &[Aliased { place, alias: token(7) }]);

@@ -44,7 +44,7 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
         socket.clone(),
         Arc::new(TokioRuntime),
     )?;
-    let through = remote.relayed().map(|place| who.aliases.lend(who.peer, place));
+    let through = remote.relayed().map(|place| who.aliases.name(who.peer, place, Instant::now()));
     let (config, observed) = who.quic.client(who.rtt, through);
     let start = Instant::now();
     let connecting =

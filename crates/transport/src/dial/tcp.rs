@@ -135,7 +135,7 @@ fn channel(who: &Dialler, remote: Locator) -> Result<TlsChannel, TlsError> {
     match remote.behind() {
         None => TlsChannel::client(who.clients.direct(who.peer)?, who.peer),
         Some(place) => {
-            let named = who.aliases.spend(who.peer, place);
+            let named = who.aliases.name(who.peer, place, Instant::now());
             TlsChannel::relayed_client(who.clients.relayed(who.peer)?, named)
         }
     }
