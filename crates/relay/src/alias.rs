@@ -12,15 +12,21 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use aws_lc_rs::aead::quic::{AES_256, HeaderProtectionKey};
 use whimbrel_base::{RelayToken, random_bytes};
+
+use crate::rates::{Rate, Rates};
 
 /// How much of a reservation's token is in its aliases.
 const MARK: usize = 6;
 const RANDOM: usize = RelayToken::LENGTH - MARK;
 const HALF: usize = RelayToken::LENGTH / 2;
 const ROUNDS: u8 = 8;
+
+/// How often aliases are made for one reservation: a hundred each time is more than its clients use up.
+const TURNS: Rate = Rate { per_second: 20.0, burst: 20.0 };
 
 type Mark = [u8; MARK];
 type Half = [u8; HALF];
@@ -30,6 +36,7 @@ pub struct Aliases {
     /// Used for what AES makes of one block, of which header protection gives 40 bits (RFC 9001 §5.4.3).
     key: HeaderProtectionKey,
     holders: Mutex<HashMap<Mark, RelayToken>>,
+    turns: Mutex<Rates<RelayToken>>,
 }
 
 impl fmt::Debug for Aliases {
@@ -43,7 +50,7 @@ impl Aliases {
     pub fn new(key: &[u8; 32]) -> Self {
         #[expect(clippy::expect_used, reason = "the length is that of the cipher")]
         let key = HeaderProtectionKey::new(&AES_256, key).expect("a key of AES-256 has 32 bytes");
-        Self { key, holders: Mutex::default() }
+        Self { key, holders: Mutex::default(), turns: Mutex::new(Rates::new(TURNS)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Mark, RelayToken>> {
@@ -70,6 +77,12 @@ impl Aliases {
         bytes[..MARK].copy_from_slice(&mark(token));
         bytes[MARK..].copy_from_slice(&random_bytes::<RANDOM>());
         RelayToken::from_bytes(self.seal(bytes))
+    }
+
+    /// So many tokens that lead to the holder of this one; none if it has been given some too often.
+    pub fn some(&self, token: RelayToken, count: usize, now: Instant) -> Vec<RelayToken> {
+        let has_turn = self.turns.lock().unwrap_or_else(PoisonError::into_inner).take(token, now);
+        (0..count).filter(|_| has_turn).map(|_| self.fresh(token)).collect()
     }
 
     /// The reservation's token, if this is an alias of one that is held; otherwise the same token.
@@ -175,6 +188,15 @@ mod tests {
                 assert!((64..=192).contains(&set), "bit {at} is set in {set} of 256");
             }
         }
+    }
+
+    #[test]
+    fn one_reservation_is_not_given_aliases_all_the_time() {
+        let (relay, now) = (Aliases::new(&[1; 32]), Instant::now());
+        let given: usize = (0..1000).map(|_| relay.some(token(1), 100, now).len()).sum();
+        assert_eq!(given, 2000);
+        assert_eq!(relay.some(token(2), 100, now).len(), 100, "another one is");
+        assert_eq!(relay.some(token(1), 7, now + std::time::Duration::from_secs(1)).len(), 7, "later");
     }
 
     #[test]

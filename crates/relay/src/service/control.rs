@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -180,8 +180,8 @@ impl Session {
                     Some(Message::Released) => return Ok(()),
                     Some(Message::WantAliases(count)) if talk.has_room() => {
                         let count = usize::from(count).min(MAX_ALIASES);
-                        let fresh = (0..count).map(|_| shared.aliases.fresh(seat.token)).collect();
-                        talk.say(&Message::Aliases(fresh));
+                        let some = shared.aliases.some(seat.token, count, Instant::now());
+                        talk.say(&Message::Aliases(some));
                     }
                     Some(Message::WantAliases(_)) => {}
                     Some(Message::Proof(proof)) => prolong(proved, connection, shared, &proof),
