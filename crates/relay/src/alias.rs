@@ -82,7 +82,8 @@ impl Aliases {
     /// So many tokens that lead to the holder of this one; none if it has been given some too often.
     pub fn some(&self, token: RelayToken, count: usize, now: Instant) -> Vec<RelayToken> {
         let has_turn = self.turns.lock().unwrap_or_else(PoisonError::into_inner).take(token, now);
-        (0..count).filter(|_| has_turn).map(|_| self.fresh(token)).collect()
+        let count = if has_turn { count } else { 0 };
+        (0..count).map(|_| self.fresh(token)).collect()
     }
 
     /// The reservation's token, if this is an alias of one that is held; otherwise the same token.
