@@ -88,12 +88,12 @@ impl Aliases {
 
     /// The reservation's token, if this is an alias of one that is held; otherwise the same token.
     pub fn resolve(&self, named: RelayToken) -> RelayToken {
-        let holders = self.lock();
-        if holders.get(&mark(named)) == Some(&named) {
+        if self.lock().get(&mark(named)) == Some(&named) {
             return named;
         }
+        // Outside of the lock, because it takes longer than all else here.
         let opened = RelayToken::from_bytes(self.open(*named.as_bytes()));
-        holders.get(&mark(opened)).copied().unwrap_or(named)
+        self.lock().get(&mark(opened)).copied().unwrap_or(named)
     }
 
     fn seal(&self, bytes: [u8; RelayToken::LENGTH]) -> [u8; RelayToken::LENGTH] {

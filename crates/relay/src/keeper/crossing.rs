@@ -177,8 +177,9 @@ impl Crossing {
     /// Takes tokens for connection ids, as the relay has made them for the present reservation.
     pub(super) fn add_aliases(&self, aliases: Vec<RelayToken>) {
         if let Some(held) = &self.held {
-            let kept = &mut held.clients.lock().aliases;
-            kept.extend(aliases.into_iter().take(MAX_ALIASES.saturating_sub(kept.len())));
+            let mut inside = held.clients.lock();
+            let room = MAX_ALIASES.saturating_sub(inside.aliases.len());
+            inside.aliases.extend(aliases.into_iter().take(room));
         }
     }
 

@@ -289,9 +289,11 @@ fn prolong(proved: &mut Option<Proved>, connection: &Connection, shared: &Shared
 
 /// Orders for this session go to the server from now on.
 fn introduce(shared: &Shared, token: RelayToken, session: u64) -> mpsc::Receiver<Message> {
-    shared.aliases.hold(token);
     let (sender, orders) = mpsc::channel(ORDERS);
-    lock(&shared.servers).insert(token, Server { orders: sender, session });
+    let mut servers = lock(&shared.servers);
+    servers.insert(token, Server { orders: sender, session });
+    // Under the lock, or a session before this one that ends just now releases them.
+    shared.aliases.hold(token);
     orders
 }
 

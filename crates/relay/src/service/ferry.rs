@@ -92,8 +92,11 @@ impl Ferry {
 
 impl DatagramFront for Ferry {
     fn take(&self, datagram: &[u8], from: SocketAddr, outlet: &Outlet) -> bool {
+        let of_server = wire::read_from_server(datagram);
+        // Before anything is locked: all datagrams wait for that.
+        let routed = if of_server.is_none() { self.routed(datagram) } else { None };
         let (now, mut flows) = (Instant::now(), self.flows());
-        match wire::read_from_server(datagram) {
+        match of_server {
             Some(FromServer::Data { flow, packet }) => {
                 let forward = flows.from_server(flow, packet, from, now);
                 drop(flows);
@@ -111,7 +114,7 @@ impl DatagramFront for Ferry {
                 reply(answer, from, outlet);
             }
             None => {
-                let routed = self.routed(datagram).filter(|routed| flows.serves(routed.token));
+                let routed = routed.filter(|routed| flows.serves(routed.token));
                 let Some(routed) = routed else { return false };
                 let forward = flows.from_client(routed, datagram.len(), outlet, from, now);
                 drop(flows);
