@@ -43,7 +43,7 @@ impl Places {
 
     /// Takes some more tokens for clients that come to a place. True if these are the first ones.
     pub(crate) fn add_aliases(&self, place: RelayedAddr, aliases: Vec<RelayToken>) -> bool {
-        if !self.relayed().contains(&place) {
+        if aliases.is_empty() || !self.relayed().contains(&place) {
             return false;
         }
         let mut all = lock(&self.aliases);
@@ -159,6 +159,7 @@ mod tests {
         let places = Places::new(Vec::new());
         assert!(!places.add_aliases(at(1), vec![token(9)]), "there is no such place");
         assert!(places.set_relayed(vec![at(1), at(2)]));
+        assert!(!places.add_aliases(at(1), Vec::new()), "there are none");
         assert!(places.add_aliases(at(1), vec![token(7)]), "the first");
         assert!(!places.add_aliases(at(1), vec![token(8)]));
         assert_eq!(places.missing_aliases(at(1)), MAX_ALIASES - 2);
