@@ -148,6 +148,14 @@ impl Joiner {
         }
     }
 
+    /// A path has failed. If it led through a relay, that may not know what was named there.
+    pub(super) fn doubt_aliases(&self, local: IpAddr, remote: Locator) {
+        // If either side is elsewhere now, that says nothing of the relay.
+        if let Some(place) = remote.behind().filter(|_| self.is_present(local, remote)) {
+            self.endpoint.aliases.doubt(self.shared.wanted_peer(), place);
+        }
+    }
+
     /// Remembers between which addresses paths over TCP have fallen silent: what they carried may have been
     /// too large.
     fn note_silence(&self) {
