@@ -44,7 +44,8 @@ async fn server_behind(test: u8, host: u8, relays: &[&Relay]) -> Served {
     server.held(relays.len()).await;
     let place = place_of(&server);
     let stocked = async {
-        while server.endpoint.missing_aliases(place) > 64 {
+        // Fewer than 32 are not asked for.
+        while server.endpoint.missing_aliases(place) >= 32 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -121,13 +122,22 @@ impl Onlooker {
 
     /// The tokens that were named so far, in order, by those who said something.
     fn named(&self) -> Vec<RelayToken> {
-        let heard = self.heard.lock().unwrap();
-        let hellos = heard.iter().map(|said| hello::read(&said.lock().unwrap().there));
-        let named = hellos.filter_map(|hello| match hello {
-            Hello::Named(name) => Some(name.parse::<RelayToken>().unwrap()),
-            Hello::Partial | Hello::Other => None,
-        });
-        named.collect()
+        let mut named = Vec::new();
+        for said in self.heard.lock().unwrap().iter() {
+            if let Hello::Named(name) = hello::read(&said.lock().unwrap().there) {
+                named.push(name.parse().unwrap());
+            }
+        }
+        named
+    }
+
+    /// Of each handshake that was answered, in order, whether a ticket was taken.
+    fn resumed(&self) -> Vec<bool> {
+        let mut resumed = Vec::new();
+        for said in self.heard.lock().unwrap().iter() {
+            resumed.extend(is_resumed(&said.lock().unwrap().back));
+        }
+        resumed
     }
 }
 
@@ -164,22 +174,26 @@ fn note(said: &mut Vec<u8>, piece: &[u8]) {
     said.extend_from_slice(&piece[..room]);
 }
 
-/// Whether a ServerHello (RFC 8446 §4.1.3) takes a ticket: it has the extension `pre_shared_key`.
-fn is_resumed(answer: &[u8]) -> bool {
+/// Whether a ServerHello (RFC 8446 §4.1.3) takes a ticket: it has the extension `pre_shared_key`. `None` if that is not
+/// here as a whole.
+fn is_resumed(answer: &[u8]) -> Option<bool> {
     // A record's header, a message's, version and random; then the session id, behind its length.
     let fixed = 5 + 4 + 2 + 32;
-    assert!(answer.len() > fixed && answer[0] == 22 && answer[5] == 2, "no ServerHello");
+    let length = usize::from(u16::from_be_bytes([*answer.get(3)?, *answer.get(4)?]));
+    if answer.len() < 5 + length || length < fixed || answer[0] != 22 || answer[5] != 2 {
+        return None;
+    }
     let mut at = fixed + 1 + usize::from(answer[fixed]) + 2 + 1;
     let u16_at = |at: usize| usize::from(u16::from_be_bytes([answer[at], answer[at + 1]]));
     let end = at + 2 + u16_at(at);
     at += 2;
     while at < end {
         if u16_at(at) == 41 {
-            return true;
+            return Some(true);
         }
         at += 4 + u16_at(at + 2);
     }
-    false
+    Some(false)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -190,14 +204,13 @@ async fn each_path_of_a_client_names_another_token_and_only_strangers_name_the_s
     let relay = relay_seen_at(relaying, onlooker.at).await;
     let server = server_behind(TEST, 2, &[&relay]).await;
     let token = server.token();
-    let (mut strangers, mut seen) = (0, HashSet::new());
+    let mut seen = HashSet::new();
     for host in [10, 20] {
         let monitor = ManualMonitor::new([ip(TEST, host)]);
         let client = patient_at(monitor.clone(), TCP).await;
         let connection = connect(&client, server.behind()).await;
         round_trip(&connection, 1000).await;
         round_trip(&connection, 1000).await;
-        strangers += 1;
         for moved in 1..=3 {
             move_to(&connection, &monitor, ip(TEST, host + moved)).await;
         }
@@ -211,13 +224,13 @@ async fn each_path_of_a_client_names_another_token_and_only_strangers_name_the_s
         seen.extend(own);
     }
     let named = onlooker.named();
-    // What is dialled twice at one moment names the same: a client may notice apart that it has lost an address and that
-    // it has another one.
-    let times = |wanted: RelayToken| named.iter().filter(|name| **name == wanted).count();
-    assert!(seen.iter().all(|alias| times(*alias) <= 3), "{named:?}");
-    // A busy machine may make a client dial once more than that, but not each time.
-    assert!((strangers..=strangers + 2).contains(&times(token)), "{named:?}");
+    // The first of all is a stranger's. Where a machine is so busy that a path counts as failed, the client dials by the
+    // server's token once more, but not in each of the eight dials that are no strangers'.
     assert_eq!(named[0], token);
+    let strangers = 2;
+    let of_token = named.iter().filter(|name| **name == token).count();
+    assert!((strangers..strangers + 6).contains(&of_token), "{of_token} of {named:?}");
+    // A relay that had not known one would have refused it.
     assert_eq!(relay.stats().clients_refused, 0, "{:?}", relay.stats());
 }
 
@@ -236,13 +249,8 @@ async fn a_first_direct_path_over_tcp_resumes_by_a_ticket_that_came_through_a_re
     round_trip(&relayed, 1000).await;
     let connection = connect(&client, EndpointAddr::new(server.endpoint.id(), [direct.at])).await;
     round_trip(&connection, 1000).await;
-    let is_resumed_at = |onlooker: &Onlooker| {
-        let heard = onlooker.heard.lock().unwrap();
-        let answered = heard.iter().map(|said| said.lock().unwrap().back.clone());
-        answered.filter(|back| !back.is_empty()).map(|back| is_resumed(&back)).collect::<Vec<_>>()
-    };
-    assert!(!is_resumed_at(&onlooker)[0], "the very first handshake is a full one");
-    let on_direct = is_resumed_at(&direct);
+    assert!(!onlooker.resumed()[0], "the very first handshake is a full one");
+    let on_direct = direct.resumed();
     assert!(!on_direct.is_empty() && on_direct.iter().all(|resumed| *resumed), "{on_direct:?}");
     assert_eq!(direct.named(), [], "a direct path names nobody");
 }
@@ -263,6 +271,12 @@ async fn a_client_whose_alias_a_relay_does_not_know_comes_by_the_servers_token()
     for moved in 1..=6 {
         onlooker.leads_to(if moved <= 3 { at_one } else { at_other });
         move_to(&connection, &monitor, ip(TEST, 10 + moved)).await;
+    }
+    // No more does who begins another connection with an alias of the wrong relay.
+    for to in [at_one, at_other] {
+        onlooker.leads_to(to);
+        let another = connect(&client, server.behind()).await;
+        round_trip(&another, 1000).await;
     }
     let refused = one.stats().clients_refused + other.stats().clients_refused;
     assert!(refused > 0, "no alias was unknown where it was named: {:?}", onlooker.named());
@@ -326,7 +340,8 @@ async fn over_quic_ids_name_the_servers_token_in_a_strangers_handshake_alone() {
         !short.is_empty() && short.iter().all(|(_, name)| *name != token),
         "the server's own ids name it"
     );
-    let begun: HashSet<_> = all[before.len()..].iter().filter(|(is_handshake, _)| *is_handshake).collect();
-    assert!(begun.iter().any(|(_, name)| *name != token), "after a move: {begun:?}");
+    // The first packet of the next handshake has the id that the client has made.
+    let begun = all[before.len()..].iter().find(|(is_handshake, _)| *is_handshake);
+    assert!(begun.is_some_and(|(_, name)| *name != token), "after a move: {:?}", &all[before.len()..]);
     assert_eq!(server.accepted.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
