@@ -150,8 +150,8 @@ impl Joiner {
 
     /// A path has failed. If it led through a relay, that may not know what was named there.
     pub(super) fn doubt_aliases(&self, local: IpAddr, remote: Locator) {
-        // If either side is elsewhere now, that says nothing of the relay.
-        if let Some(place) = remote.behind().filter(|_| self.is_present(local, remote)) {
+        // If this side is elsewhere now, that says nothing of the relay.
+        if let Some(place) = remote.behind().filter(|_| !self.endpoint.has_lost(local)) {
             self.endpoint.aliases.doubt(self.shared.wanted_peer(), place);
         }
     }
