@@ -213,6 +213,28 @@ mod tests {
         assert_eq!(meet(&client, &server, theirs.id(), None).unwrap(), Met::Refused);
     }
 
+    /// As another version of rustls may have written it, or another process that passed its sessions on.
+    #[test]
+    fn a_session_that_cannot_be_read_costs_a_full_handshake_and_no_error() {
+        let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
+        let (client, server) = (TlsIdentity::new(&ours).unwrap(), TlsIdentity::new(&theirs).unwrap());
+        assert_eq!(meet(&client, &server, theirs.id(), Some(TOKEN)).unwrap(), Met::InFull);
+        let ways: [fn(Vec<u8>) -> Vec<u8>; 4] = [
+            |_| Vec::new(),
+            |_| vec![1, 255],
+            |value| value.into_iter().take(5).collect(),
+            |value| [7].into_iter().chain(value.into_iter().skip(1)).collect(),
+        ];
+        for (number, spoil) in ways.into_iter().enumerate() {
+            for (peer, ticket, value) in server.server.list() {
+                server.server.put(peer, ticket, spoil(value));
+            }
+            let met = meet(&client, &server, theirs.id(), Some(OTHER)).unwrap();
+            assert_eq!(met, Met::Refused, "{number}");
+        }
+        assert_eq!(meet(&client, &server, theirs.id(), None).unwrap(), Met::Resumed, "by one of the last");
+    }
+
     #[test]
     fn a_peer_that_names_anothers_token_is_not_taken_for_that_one_nor_that_one_for_it() {
         let (ours, honest, liar) = (SecretKey::generate(), SecretKey::generate(), SecretKey::generate());
