@@ -47,4 +47,9 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(whimbrel_base::relayed::places(&relayed.pack()), [place]);
         }
     }
+    for aliased in whimbrel_base::relayed::aliases(&addresses) {
+        let mut list = aliased.place.pack();
+        whimbrel_base::relayed::add_aliases(&mut list, &[aliased], 3);
+        assert_eq!(whimbrel_base::relayed::aliases(&list), [aliased]);
+    }
 });

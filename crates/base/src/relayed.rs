@@ -11,6 +11,10 @@
 //! | IPv4 | `feb1`, the address (4 bytes), the token (10 bytes); the relay's port |
 //! | IPv6 | `feb2`, the token (10 bytes), bytes 0 to 3 of the address; the relay's port |
 //! | | right behind it: `feb3`, bytes 4 to 15 of the address, `0000`; the relay's port |
+//!
+//! What a server tells one client alone may have an **alias** for such a place: a token that leads to the same server,
+//! and tells onlookers neither that nor whose it is. It is `feb4`, the number of the place among those behind relays in
+//! the list (1 byte, from 0), the alias (10 bytes), `000000`; the relay's port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,6 +26,7 @@ use crate::z32;
 const WHOLE: [u8; 2] = [0xfe, 0xb1];
 const FIRST: [u8; 2] = [0xfe, 0xb2];
 const SECOND: [u8; 2] = [0xfe, 0xb3];
+const ALIAS: [u8; 2] = [0xfe, 0xb4];
 
 /// Names an endpoint to a relay, and tells nobody else which one it is: 80 bits, shown in 16 characters of
 /// z-base-32, which are a host name as TLS knows them.
@@ -158,11 +163,11 @@ impl RelayedAddr {
     }
 }
 
-/// The bytes of an address that begins like a part of a packed place.
+/// The bytes of an address that begins like a part of a packed place, or like an alias.
 fn marked(address: &SocketAddr) -> Option<[u8; 16]> {
     let IpAddr::V6(ip) = address.ip() else { return None };
     let octets = ip.octets();
-    [WHOLE, FIRST, SECOND].contains(&[octets[0], octets[1]]).then_some(octets)
+    [WHOLE, FIRST, SECOND, ALIAS].contains(&[octets[0], octets[1]]).then_some(octets)
 }
 
 /// The places that a list of addresses means, in order. Parts of packed places that make no whole are left out.
@@ -193,6 +198,51 @@ pub fn pack(direct: &[SocketAddr], relayed: &[RelayedAddr], max: usize) -> Vec<S
     }
     let room = max - packed.len();
     direct.iter().take(room).copied().chain(packed).collect()
+}
+
+/// A place behind a relay, and a token of one client's own for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aliased {
+    /// Where the relay is, with the token that everybody may know.
+    pub place: RelayedAddr,
+    /// The token to name instead.
+    pub alias: RelayToken,
+}
+
+/// Adds aliases to a list, as far as it has their places and they find room among `max` addresses.
+pub fn add_aliases(list: &mut Vec<SocketAddr>, aliases: &[Aliased], max: usize) {
+    let behind = behind_relays(list);
+    for Aliased { place, alias } in aliases {
+        let place = RelayedAddr { relay: portable(place.relay), ..*place };
+        let number = behind.iter().position(|known| *known == place).and_then(|at| u8::try_from(at).ok());
+        let Some(number) = number.filter(|_| list.len() < max) else { continue };
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&ALIAS);
+        bytes[2] = number;
+        bytes[3..13].copy_from_slice(&alias.0);
+        list.push(SocketAddr::new(Ipv6Addr::from(bytes).into(), place.relay.port()));
+    }
+}
+
+/// The aliases in a list. What is of no place in it is left out.
+pub fn aliases(addrs: &[SocketAddr]) -> Vec<Aliased> {
+    let behind = behind_relays(addrs);
+    let read = |address: &SocketAddr| {
+        let octets = marked(address).filter(|octets| octets[..2] == ALIAS)?;
+        let alias = RelayToken(octets[3..13].try_into().ok()?);
+        let place = *behind.get(usize::from(octets[2]))?;
+        (place.relay.port() == address.port()).then_some(Aliased { place, alias })
+    };
+    addrs.iter().filter_map(read).collect()
+}
+
+/// The places behind relays in a list.
+fn behind_relays(addrs: &[SocketAddr]) -> Vec<RelayedAddr> {
+    let relayed = |place| match place {
+        Place::Relayed(relayed) => Some(relayed),
+        Place::Direct(_) => None,
+    };
+    places(addrs).into_iter().filter_map(relayed).collect()
 }
 
 #[cfg(test)]
@@ -259,6 +309,32 @@ mod tests {
         assert_eq!(places(&[six[0], other_port]), []);
         assert_eq!(places(&relayed("0.0.0.0:443", 1).pack()), []);
         assert_eq!(places(&[direct("[fe80::1]:9")]), [Place::Direct(direct("[fe80::1]:9"))]);
+    }
+
+    #[test]
+    fn aliases_are_read_with_their_places_and_no_place_is_made_of_them() {
+        let (four, six) = (relayed("192.0.2.1:443", 1), relayed("[2001:db8::1]:4480", 2));
+        let alias = |place, byte| Aliased { place, alias: RelayToken([byte; 10]) };
+        let all = [alias(four, 7), alias(six, 0), alias(four, 255)];
+        let mut list = pack(&[direct("10.0.0.2:7")], &[six, four], 16);
+        let (plain, meant) = (list.len(), places(&list));
+        add_aliases(&mut list, &all, 16);
+        assert_eq!(list.len(), plain + all.len());
+        assert_eq!((places(&list), aliases(&list)), (meant, all.to_vec()));
+        for address in &list[plain..] {
+            assert_eq!(AddressScope::of(address.ip()), AddressScope::LinkLocal, "to older peers: {address}");
+        }
+        // Without room, or a place.
+        let mut full = list.clone();
+        add_aliases(&mut full, &all, list.len());
+        assert_eq!(full, list);
+        let mut without = pack(&[], &[six], 16);
+        add_aliases(&mut without, &[alias(four, 7)], 16);
+        assert_eq!((without.len(), aliases(&without)), (2, vec![]));
+        assert_eq!(aliases(&list[plain..]), [], "of places that are not in the list");
+        let other_port: Vec<_> = list.iter().map(|at| SocketAddr::new(at.ip(), 9)).collect();
+        let read = aliases(&[&list[..plain], &other_port[plain..]].concat());
+        assert_eq!(read, [], "at another port");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use self::end::End;
 use self::messages::Messages;
 use self::proving::{Proving, outcome};
 use self::stock::Stock;
+use self::wish::Wish;
 use crate::directory::Directory;
 use crate::gate::Prover;
 use crate::service::control_name;
@@ -33,6 +34,7 @@ mod end;
 mod messages;
 mod proving;
 mod stock;
+mod wish;
 
 /// Between attempts to get a reservation.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -283,14 +285,19 @@ impl Relation {
         let (addresses, mut moved) = (self.endpoint.watch_addresses(), tokio::time::Instant::now());
         let mut set = addresses.current();
         let mut proof: Option<BoxFuture<'_, Result<Vec<u8>, End>>> = None;
+        let mut wish = Wish::default();
         loop {
             let relay = at(&connection.0).unwrap_or(first.relay);
             stock.dial_from(relay);
             stock.fill();
             crossing.dial_from(relay);
+            if let Some(wanted) = wish.next(&self.endpoint, &places, crossing) {
+                write.write_all(&wanted.encode()).await?;
+            }
             tokio::select! {
                 message = messages.next() => match message? {
                     Message::Wanted(count) => stock.wanted(count),
+                    Message::Aliases(came) => wish.came(came, &self.endpoint, &places, crossing),
                     // However often it asks, it is shown one after another.
                     Message::Prove if proof.is_some() => {}
                     Message::Prove => proof = Some(self.proving.proof().boxed()),

@@ -20,6 +20,7 @@
 //! | [`keeper`] | the server's side: reservations, and a stock of spares |
 //! | [`reservations`] | the rules, without sockets: who has which token, spares, clients that wait |
 //! | [`spare`] | what is said on a spare, with its proofs |
+//! | [`alias`] | tokens for single clients, which a relay makes and keeps none of |
 //! | [`wire`] | what is said on the control stream |
 //! | [`choice`] | which relays of many a server takes: a pure function |
 //! | [`gate`] | what servers prove to relays, to be given a reservation |
@@ -33,6 +34,7 @@
 //! | [`splice`] | bytes from one socket to the other |
 //! | [`udp`] | QUIC: what a server and a relay send each other, and the rules, without sockets |
 
+pub mod alias;
 pub mod choice;
 pub mod directory;
 pub mod estate;
@@ -53,6 +55,7 @@ pub mod wire;
 mod fair;
 mod limits;
 mod rates;
+mod sources;
 mod token;
 mod traffic;
 mod turns;

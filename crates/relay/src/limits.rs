@@ -10,6 +10,9 @@ pub struct Limits {
     pub reservations: usize,
     /// Spares of one reservation that wait for clients.
     pub spares: usize,
+    /// Spares from one address (IPv4, or /64 of IPv6) that wait for clients, whosever they are. Servers behind one
+    /// gateway share them, and one that has none waiting is asked for some when a client comes.
+    pub spares_per_address: usize,
     /// Clients of one reservation that wait for spares.
     pub waiting: usize,
     /// Clients that wait, all together: each may have sent some KiB. The reservation with the most makes room.
@@ -39,6 +42,7 @@ impl Default for Limits {
         Self {
             reservations: 10_000,
             spares: 8,
+            spares_per_address: 1024,
             waiting: 256,
             waiting_in_all: 4096,
             splices: 50_000,

@@ -23,10 +23,12 @@ pub use self::going_on::{Listening, Prepared};
 pub use self::leaving::Left;
 use self::leaving::{Ends, Halt, Halted, Leftovers};
 use self::spliced::Spliced;
+use crate::alias::Aliases;
 use crate::estate;
 use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::reservations::{Arrived, Match, Refusal, RelayStats, Reservations, Splice};
+use crate::sources::Sources;
 use crate::spare::encode_start;
 use crate::splice::{Direction, Underway};
 use crate::traffic::Traffic;
@@ -37,6 +39,7 @@ mod door;
 mod ferry;
 mod going_on;
 mod leaving;
+mod spares;
 mod spliced;
 
 /// The name that a relay's control connections ask for: it may serve others on the same endpoint.
@@ -88,6 +91,10 @@ struct Shared {
     traffic: Traffic,
     /// What forwards QUIC.
     ferry: Arc<Ferry>,
+    /// Tokens for single clients.
+    aliases: Arc<Aliases>,
+    /// Where the spares come from that wait.
+    sources: Sources,
     /// Where clients dial this relay, if it was said.
     addresses: Vec<SocketAddr>,
     /// Which servers are to prove something, if any are.
@@ -215,47 +222,9 @@ impl Shared {
         self.ferry.stats(of_tcp)
     }
 
-    /// Takes a spare, if it is one.
-    async fn offered(self: Arc<Self>, fronted: Fronted) {
-        let (begin, begun) = oneshot::channel();
-        let is_waiting = |spare: &Spare| !spare.is_closed();
-        let offered = {
-            let mut leftovers = lock(&self.leftovers);
-            if leftovers.is_leaving {
-                return leftovers.strangers.push(fronted);
-            }
-            lock(&self.table).offer(&fronted.first, begin, |client| is_open(&client.socket), is_waiting)
-        };
-        let Fronted { socket, remote, .. } = fronted;
-        match offered {
-            Ok(Some(Match { client, splice, displaced, .. })) => {
-                self.end(displaced);
-                self.begin(socket, client, splice).await;
-            }
-            Ok(None) => self.spare(socket, begun).await,
-            Err(refusal) => tracing::debug!(%remote, %refusal, "spare turned away"),
-        }
-    }
-
-    /// Keeps a spare until a client comes for it, and then splices.
-    async fn spare(self: Arc<Self>, socket: TcpStream, mut begun: oneshot::Receiver<Order>) {
-        let order = tokio::select! {
-            biased;
-            order = &mut begun => order,
-            // Nothing is said on a spare before a client is there: it has ended, or is no spare.
-            () = ended(&socket) => return,
-        };
-        match order {
-            Ok(Order::Begin(client, splice)) => self.begin(socket, client, splice).await,
-            // If nobody gathers them the relay has ended meanwhile.
-            Ok(Order::Leave(spare, gather)) => drop(gather.send((spare, socket))),
-            // The server has left the address that it came from, or the reservation has ended.
-            Err(_) => {}
-        }
-    }
-
     /// Gives a client a spare, or has it wait for one.
-    fn client(self: Arc<Self>, token: RelayToken, fronted: Fronted) {
+    fn client(self: Arc<Self>, named: RelayToken, fronted: Fronted) {
+        let token = self.aliases.resolve(named);
         let mut leftovers = lock(&self.leftovers);
         if leftovers.is_leaving {
             return leftovers.strangers.push(fronted);
@@ -362,16 +331,6 @@ impl Shared {
         let mut ends = lock(&self.ends);
         for splice in splices {
             ends.forget(&splice);
-        }
-    }
-}
-
-/// Waits until something comes of a socket, its end or a break. That it is readable may be said without a reason.
-async fn ended(socket: &TcpStream) {
-    while socket.readable().await.is_ok() {
-        let read = socket.try_read(&mut [0]);
-        if !read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock) {
-            return;
         }
     }
 }

@@ -11,11 +11,13 @@
 //! | 2 | server | `Left { origin }` | what comes from there is dead: spares, and what was spliced with them |
 //! | 3 | server | `Released` | after `Draining`: it has told its clients |
 //! | 4 | server | `Proof { proof }` | after `Prove`: at most 768 bytes |
+//! | 5 | server | `WantAliases { count }` | it would like so many tokens for single clients |
 //! | 65 | relay | `Reserved { key, spares, addresses }` | the key for spares; how many there may be; where clients dial the relay, if it says so |
 //! | 66 | relay | `Wanted { count }` | so many clients wait for spares |
 //! | 67 | relay | `Draining` | the relay is about to stop |
 //! | 68 | relay | `Refused { reason }` | there is no reservation; for people |
 //! | 69 | relay | `Prove` | the server is to show that it may have one, now or still |
+//! | 70 | relay | `Aliases { tokens }` | after `WantAliases`: at most 100, each of which leads to the server |
 //!
 //! Messages of other types are stepped over.
 
@@ -23,6 +25,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use whimbrel_base::RelayToken;
 
 use crate::token::Salt;
 
@@ -32,6 +35,8 @@ pub const MAX_MESSAGE: usize = 1024;
 pub const MAX_ADDRESSES: usize = 4;
 /// The longest proof, in bytes.
 pub const MAX_PROOF: usize = 768;
+/// The most aliases in one message.
+pub const MAX_ALIASES: usize = 100;
 /// The longest reason, in bytes. More is cut off.
 const MAX_REASON: usize = 512;
 
@@ -46,6 +51,8 @@ pub enum Message {
     Released,
     /// Server: that it may have the reservation, now or still.
     Proof(Vec<u8>),
+    /// Server: it would like so many tokens for single clients.
+    WantAliases(u16),
     /// Relay: the reservation.
     Reserved(Reserved),
     /// Relay: so many clients wait.
@@ -56,6 +63,8 @@ pub enum Message {
     Refused(String),
     /// Relay: the server is to prove that it may have the reservation, now or still.
     Prove,
+    /// Relay: tokens for single clients.
+    Aliases(Vec<RelayToken>),
 }
 
 /// A reservation, as its server is told.
@@ -88,11 +97,16 @@ impl Message {
             Self::Left(origin) => (2, fields(origin)),
             Self::Released => (3, Vec::new()),
             Self::Proof(proof) => (4, fields(&proof[..proof.len().min(MAX_PROOF)])),
+            Self::WantAliases(count) => (5, fields(count)),
             Self::Reserved(reserved) => (65, fields(reserved)),
             Self::Wanted(count) => (66, fields(count)),
             Self::Draining => (67, Vec::new()),
             Self::Refused(reason) => (68, fields(&reason[..reason.floor_char_boundary(MAX_REASON)])),
             Self::Prove => (69, Vec::new()),
+            Self::Aliases(tokens) => {
+                let tokens: Vec<_> = tokens.iter().take(MAX_ALIASES).map(RelayToken::as_bytes).collect();
+                (70, fields(&tokens))
+            }
         };
         let mut bytes = ((fields.len() + 1) as u16).to_be_bytes().to_vec();
         bytes.push(kind);
@@ -114,6 +128,7 @@ impl Message {
                 }
                 Self::Proof(proof)
             }
+            5 => Self::WantAliases(read_fields(fields)?),
             65 => {
                 let reserved: Reserved = read_fields(fields)?;
                 if reserved.addresses.len() > MAX_ADDRESSES {
@@ -125,6 +140,13 @@ impl Message {
             67 => Self::Draining,
             68 => Self::Refused(read_fields(fields)?),
             69 => Self::Prove,
+            70 => {
+                let tokens: Vec<[u8; RelayToken::LENGTH]> = read_fields(fields)?;
+                if tokens.len() > MAX_ALIASES {
+                    return Err(Malformed);
+                }
+                Self::Aliases(tokens.into_iter().map(RelayToken::from_bytes).collect())
+            }
             _ => return Ok(None),
         }))
     }
@@ -172,6 +194,9 @@ mod tests {
             Message::Released,
             Message::Proof(vec![7; MAX_PROOF]),
             Message::Prove,
+            Message::WantAliases(100),
+            Message::Aliases((0..MAX_ALIASES).map(|n| RelayToken::from_bytes([n as u8; 10])).collect()),
+            Message::Aliases(Vec::new()),
             Message::Reserved(Reserved { key: [5; 32], spares: 8, addresses }),
             Message::Wanted(300),
             Message::Draining,
@@ -199,6 +224,11 @@ mod tests {
             let error = Message::read(&mut &wire[..]).await.unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{wire:?}");
         }
+        let many = Message::Aliases(vec![RelayToken::from_bytes([7; 10]); MAX_ALIASES + 1]).encode();
+        assert_eq!(many.len(), MAX_ALIASES * 10 + 4, "the rest is left out");
+        let mut too_many = vec![70, (MAX_ALIASES + 1) as u8];
+        too_many.extend([7; (MAX_ALIASES + 1) * 10]);
+        assert_eq!(Message::decode(&too_many), Err(Malformed));
         let long = Message::Refused("é".repeat(4000)).encode();
         assert!(long.len() < MAX_MESSAGE);
     }

@@ -107,9 +107,11 @@ fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shar
     if !is_live {
         return;
     }
-    if path.remote.relayed().is_some() {
+    let is_relayed = path.remote.relayed().is_some();
+    if is_relayed {
         punch::meet(endpoint, shared);
     }
+    endpoint.renew_aliases(shared, is_relayed);
     if endpoint.has_lost(path.local.ip()) {
         let cause = DownCause::of_address(&endpoint.addresses(), path.local.ip());
         return shared.with(|state| state.lose_path(Instant::now(), id, cause));

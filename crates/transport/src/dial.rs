@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use whimbrel_base::EndpointId;
@@ -23,13 +22,14 @@ pub(crate) use race::Race;
 pub(crate) use tcp::round_trip;
 
 use self::nearness::near_first;
+use crate::aliases::Aliases;
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
 use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
 use crate::locator::{Extent, Locator};
 use crate::locked::asks_the_kernel;
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
-use crate::tls::{RelayedClients, TlsChannel};
+use crate::tls::{PeerClients, TlsChannel};
 use crate::whereabouts::is_dialable;
 
 /// More combinations than this are not worth trying at once.
@@ -69,9 +69,10 @@ pub(crate) enum SegmentSize {
 #[derive(Debug)]
 pub(crate) struct Dialler {
     pub(crate) peer: EndpointId,
-    pub(crate) tls: Arc<ClientConfig>,
-    /// For places behind relays.
-    pub(crate) relayed: Arc<RelayedClients>,
+    /// How it is dialled over TCP.
+    pub(crate) clients: Arc<PeerClients>,
+    /// What it names to relays.
+    pub(crate) aliases: Arc<Aliases>,
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) carriers: Carriers,
     pub(crate) reach: Arc<Reach>,
@@ -331,8 +332,8 @@ mod tests {
         let (carriers, reach) = (Carriers::Only(CarrierKind::Tcp), Arc::default());
         Dialler {
             peer: theirs.id(),
-            tls: tls.client,
-            relayed: tls.relayed,
+            clients: tls.clients,
+            aliases: Arc::default(),
             quic,
             carriers,
             reach,

@@ -10,8 +10,9 @@ use tokio::sync::watch;
 use whimbrel_base::address::AddressScope;
 use whimbrel_base::{EndpointId, Name, SecretKey};
 use whimbrel_proto::punching::Allowance;
-use whimbrel_proto::{HandoverMode, Pool};
+use whimbrel_proto::{HandoverMode, MAX_NOTICE_ADDRESSES, Pool, Side};
 
+use crate::aliases::Aliases;
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
 use crate::carrier::quic::{Fronting, QuicConfig};
@@ -48,6 +49,8 @@ pub(crate) struct EndpointCore {
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) reach: Arc<Reach>,
     pub(crate) sizes: Arc<Sizes>,
+    /// By which tokens servers are found behind relays.
+    pub(crate) aliases: Arc<Aliases>,
     /// How far relays are.
     pub(crate) distances: Arc<Distances>,
     pub(crate) notice_pace: Pace,
@@ -144,6 +147,11 @@ impl EndpointCore {
     }
 
     fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
+        self.places.stated(self.of_the_host(set), max)
+    }
+
+    /// Where this endpoint's own sockets are reached, as others are told.
+    fn of_the_host(&self, set: &AddressSet) -> Vec<SocketAddr> {
         // Peers elsewhere dial that first, and those nearby what is near them.
         let open = self.observed.open().filter(|at| match AddressScope::of(at.ip()) {
             AddressScope::Global => true,
@@ -151,7 +159,7 @@ impl EndpointCore {
             // Whatever relays say, nobody elsewhere dials that.
             _ => false,
         });
-        self.places.stated(open.into_iter().chain(self.told_in(set)).collect(), max)
+        open.into_iter().chain(self.told_in(set)).collect()
     }
 
     /// Of where others may reach this endpoint's sockets, what they are told.
@@ -164,10 +172,44 @@ impl EndpointCore {
     pub(crate) fn tell_places(&self) {
         // Publishers look at where the endpoint is whenever this changes.
         self.bound.send_modify(|_| {});
-        let told = self.notice_addresses();
+        self.tell_peers();
+    }
+
+    /// Tells all peers where this endpoint is reached.
+    pub(crate) fn tell_peers(&self) {
+        let of_the_host = self.of_the_host(&self.addresses());
         for shared in self.registry.all() {
-            shared.with(|state| state.engine.set_notice_addresses(told.clone()));
+            self.tell_places_to(&shared, of_the_host.clone());
         }
+    }
+
+    /// Tells a peer where this endpoint is reached.
+    pub(crate) fn tell_peer(&self, shared: &Shared) {
+        // Looked up before anything is locked: what an interface is, the kernel may have to be asked.
+        self.tell_places_to(shared, self.of_the_host(&self.addresses()));
+    }
+
+    /// A client is also told by which tokens of its own it finds this endpoint behind relays.
+    fn tell_places_to(&self, shared: &Shared, of_the_host: Vec<SocketAddr>) {
+        shared.with(|state| {
+            let told = match state.engine.side() {
+                Side::Client => self.places.stated(of_the_host, MAX_NOTICE_ADDRESSES),
+                Side::Server => self.places.stated_to(&mut state.told, of_the_host, MAX_NOTICE_ADDRESSES),
+            };
+            state.engine.set_notice_addresses(told);
+        });
+    }
+
+    /// A client has come. If that was through a relay, the tokens that it had been told may be used up: it is told
+    /// others.
+    pub(crate) fn renew_aliases(&self, shared: &Shared, is_relayed: bool) {
+        if self.places.relayed().is_empty() {
+            return;
+        }
+        if is_relayed {
+            shared.lock().told.clear();
+        }
+        self.tell_peer(shared);
     }
 
     /// Where others may reach this endpoint's sockets, if these are the host's addresses.
@@ -189,6 +231,7 @@ impl EndpointCore {
         let shared =
             Shared::new(engine, self.key.clone(), remote, self.policy.clone(), self.announcements.clone());
         shared.tell_endpoint(self.bulletin.clone());
+        shared.learn_into(self.aliases.clone());
         shared
     }
 
@@ -207,7 +250,7 @@ impl EndpointCore {
 
     /// Where notices are heard, as peers are told.
     pub(crate) fn notice_addresses(&self) -> Vec<SocketAddr> {
-        self.stated(whimbrel_proto::MAX_NOTICE_ADDRESSES)
+        self.stated(MAX_NOTICE_ADDRESSES)
     }
 
     /// Sends a datagram from the sockets of the target's family, when it is its turn among all notices. What

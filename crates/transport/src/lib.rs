@@ -6,6 +6,7 @@
 //! clients.
 
 mod accept;
+mod aliases;
 mod allow;
 mod announce;
 mod attend;

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use whimbrel_base::RelayToken;
 use whimbrel_base::relayed::{Place, RelayedAddr, places};
 
 /// Where a peer can be dialled, or a path's remote end.
@@ -79,11 +78,11 @@ impl Locator {
         }
     }
 
-    /// The token of the relay that passes on, whether it is reached by a proxy or not.
-    pub(crate) fn token(&self) -> Option<RelayToken> {
+    /// The place behind a relay, whether that is reached by a proxy or not.
+    pub(crate) fn behind(&self) -> Option<RelayedAddr> {
         match self {
             Self::Relayed(relayed) | Self::Proxied(Proxied { place: Place::Relayed(relayed), .. }) => {
-                Some(relayed.token)
+                Some(*relayed)
             }
             Self::Direct(_) | Self::Proxied(Proxied { place: Place::Direct(_), .. }) => None,
         }
@@ -201,7 +200,7 @@ mod tests {
         ] {
             let proxied = Locator::Proxied(Proxied { proxy: "10.0.0.1:3128".parse().unwrap(), place });
             assert_eq!(Locator::list(&proxied.pack()), [of]);
-            assert_eq!((proxied.tcp_extent(), proxied.token()), (Extent::NextHop, of.token()));
+            assert_eq!((proxied.tcp_extent(), proxied.behind()), (Extent::NextHop, of.behind()));
             assert_eq!((proxied.direct(), proxied.relayed()), (None, None));
         }
     }

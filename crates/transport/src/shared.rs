@@ -24,6 +24,7 @@ use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, PathId, Path
 use self::news::{MoverSignals, News};
 pub(crate) use self::state::{Locked, Revive, State};
 pub(crate) use self::wakers::{Wait, Wakers};
+use crate::aliases::Aliases;
 use crate::allow::Allow;
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     policy: Mutex<Arc<PathPolicy>>,
     /// Where this endpoint can be reached, for the peer.
     announcements: Arc<Announcements>,
+    /// Client: where the tokens go that the server tells.
+    aliases: OnceLock<Arc<Aliases>>,
     /// To whom the peer may hand its end over, if the application has said so.
     heirs: Mutex<Option<Box<Allow>>>,
 }
@@ -76,6 +79,7 @@ impl Shared {
             remote: OnceLock::new(),
             policy: Mutex::new(policy),
             announcements,
+            aliases: OnceLock::new(),
             heirs: Mutex::default(),
         });
         if side == Side::Client {

@@ -3,10 +3,11 @@
 #[cfg(feature = "fuzzing")]
 mod anything;
 mod channel;
+mod clients;
 mod config;
+mod names;
 mod passed_on;
 mod records;
-mod relayed;
 mod sealed;
 mod sessions;
 mod tickets;
@@ -19,10 +20,10 @@ use aws_lc_rs::rand;
 #[cfg(feature = "fuzzing")]
 pub(crate) use anything::{open_anything, remember_anything};
 pub(crate) use channel::TlsChannel;
+pub(crate) use clients::PeerClients;
 pub(crate) use config::TlsIdentity;
 pub use passed_on::TlsSessions;
 pub(crate) use records::Records;
-pub(crate) use relayed::RelayedClients;
 pub(crate) use sealed::{Opener, Sealer};
 pub(crate) use sessions::{ArrivingSessions, ServerTls};
 

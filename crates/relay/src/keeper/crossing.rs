@@ -25,6 +25,8 @@ const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(5);
 /// NAT gateways forget UDP flows after 30 s and more. Used until it is measured.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// Tokens for connection ids. Each connection takes a handful.
+const MAX_ALIASES: usize = 64;
 /// Words of the relay that wait to be looked at; more are lost, as datagrams are.
 const BACKLOG: usize = 64;
 
@@ -48,6 +50,8 @@ struct Clients {
 struct Inside {
     key: Key,
     peers: Peers,
+    /// Tokens that are used once, so that ids do not tell onlookers whose they are.
+    aliases: Vec<RelayToken>,
 }
 
 impl Clients {
@@ -58,7 +62,8 @@ impl Clients {
 
 impl Envelope for Clients {
     fn connection_id(&self) -> [u8; ROUTED_ID] {
-        self.ids.fresh(self.token)
+        let alias = self.lock().aliases.pop();
+        self.ids.fresh(alias.unwrap_or(self.token))
     }
 
     fn address(&self, peer: SocketAddr, out: &mut Vec<u8>) -> bool {
@@ -141,13 +146,18 @@ impl Crossing {
     pub(super) fn begin(&mut self, key: Key, place: RelayedAddr) {
         match &mut self.held {
             Some(held) if held.place == place => {
-                held.clients.lock().key = key.clone();
+                let mut inside = held.clients.lock();
+                inside.key = key.clone();
+                // It may be another relay, with a key of its own.
+                inside.aliases.clear();
+                drop(inside);
                 held.key = key;
             }
             _ => {
                 self.end();
                 let (sender, words) = mpsc::channel(BACKLOG);
-                let inside = Mutex::new(Inside { key: key.clone(), peers: Peers::default() });
+                let (peers, aliases) = (Peers::default(), Vec::new());
+                let inside = Mutex::new(Inside { key: key.clone(), peers, aliases });
                 let clients = Clients { ids: self.ids.clone(), token: place.token, inside, words: sender };
                 let clients = Arc::new(clients);
                 self.held = Some(Held { place, key, clients, words, quic: None });
@@ -156,6 +166,21 @@ impl Crossing {
         self.is_open = false;
         self.before = self.number;
         self.ask_again();
+    }
+
+    /// How many more [aliases](Self::add_aliases) there is room for.
+    pub(super) fn missing_aliases(&self) -> usize {
+        let held = self.held.as_ref();
+        held.map_or(0, |held| MAX_ALIASES.saturating_sub(held.clients.lock().aliases.len()))
+    }
+
+    /// Takes tokens for connection ids, as the relay has made them for the present reservation.
+    pub(super) fn add_aliases(&self, aliases: Vec<RelayToken>) {
+        if let Some(held) = &self.held {
+            let mut inside = held.clients.lock();
+            let room = MAX_ALIASES.saturating_sub(inside.aliases.len());
+            inside.aliases.extend(aliases.into_iter().take(room));
+        }
     }
 
     /// Where the relay is reached now.

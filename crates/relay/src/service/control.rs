@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -20,7 +20,7 @@ use crate::reservations::Holding;
 use crate::spare::Key;
 use crate::token::{Salt, token_of};
 use crate::udp::ids::Ids;
-use crate::wire::{Message, Reserved};
+use crate::wire::{MAX_ALIASES, Message, Reserved};
 
 mod proved;
 mod talk;
@@ -93,6 +93,7 @@ impl Drop for Seat {
         let mut servers = lock(&self.shared.servers);
         if servers.get(&self.token).is_some_and(|server| server.session == self.session) {
             servers.remove(&self.token);
+            self.shared.aliases.release(self.token);
         }
     }
 }
@@ -177,6 +178,12 @@ impl Session {
                         shared.end(dead);
                     }
                     Some(Message::Released) => return Ok(()),
+                    Some(Message::WantAliases(count)) if talk.has_room() => {
+                        let count = usize::from(count).min(MAX_ALIASES);
+                        let some = shared.aliases.some(seat.token, count, Instant::now());
+                        talk.say(&Message::Aliases(some));
+                    }
+                    Some(Message::WantAliases(_)) => {}
                     Some(Message::Proof(proof)) => prolong(proved, connection, shared, &proof),
                     Some(_) => return Err(std::io::ErrorKind::InvalidData.into()),
                     None => {}
@@ -283,7 +290,10 @@ fn prolong(proved: &mut Option<Proved>, connection: &Connection, shared: &Shared
 /// Orders for this session go to the server from now on.
 fn introduce(shared: &Shared, token: RelayToken, session: u64) -> mpsc::Receiver<Message> {
     let (sender, orders) = mpsc::channel(ORDERS);
-    lock(&shared.servers).insert(token, Server { orders: sender, session });
+    let mut servers = lock(&shared.servers);
+    servers.insert(token, Server { orders: sender, session });
+    // Under the lock, or a session before this one that ends just now releases them.
+    shared.aliases.hold(token);
     orders
 }
 

@@ -1,13 +1,15 @@
 //! The relay's part for QUIC: sees each datagram first, and forwards those that are for others.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use whimbrel_base::{RelayToken, random_bytes, routing};
+use whimbrel_base::routing::{self, Routed};
+use whimbrel_base::{RelayToken, random_bytes};
 use whimbrel_transport::{DatagramFront, Outlet};
 
 use super::lock;
+use crate::alias::Aliases;
 use crate::estate::{Counters, Head, Out};
 use crate::limits::Limits;
 use crate::reservations::RelayStats;
@@ -24,16 +26,26 @@ const ROOM: usize = 9216;
 const SMALL: usize = 1200;
 
 /// Forwards datagrams between clients and servers.
-pub(super) struct Ferry(Mutex<Flows<Outlet>>);
+pub(super) struct Ferry {
+    flows: Mutex<Flows<Outlet>>,
+    /// Tokens for single clients.
+    aliases: Arc<Aliases>,
+}
 
 impl Ferry {
-    pub(super) fn new(limits: Limits, line: Line) -> Self {
+    pub(super) fn new(limits: Limits, line: Line, aliases: Arc<Aliases>) -> Self {
         let flows = Flows::new(limits, || u64::from_be_bytes(random_bytes()));
-        Self(Mutex::new(flows.on_line(line)))
+        Self { flows: Mutex::new(flows.on_line(line)), aliases }
     }
 
     pub(super) fn flows(&self) -> MutexGuard<'_, Flows<Outlet>> {
-        lock(&self.0)
+        lock(&self.flows)
+    }
+
+    /// What a packet's id says, with the token of the reservation that it leads to.
+    fn routed(&self, datagram: &[u8]) -> Option<Routed> {
+        let routed = routing::routed(datagram)?;
+        Some(Routed { token: self.aliases.resolve(routed.token), ..routed })
     }
 
     /// A reservation was given.
@@ -80,8 +92,11 @@ impl Ferry {
 
 impl DatagramFront for Ferry {
     fn take(&self, datagram: &[u8], from: SocketAddr, outlet: &Outlet) -> bool {
+        let of_server = wire::read_from_server(datagram);
+        // Before anything is locked: all datagrams wait for that.
+        let routed = if of_server.is_none() { self.routed(datagram) } else { None };
         let (now, mut flows) = (Instant::now(), self.flows());
-        match wire::read_from_server(datagram) {
+        match of_server {
             Some(FromServer::Data { flow, packet }) => {
                 let forward = flows.from_server(flow, packet, from, now);
                 drop(flows);
@@ -99,7 +114,7 @@ impl DatagramFront for Ferry {
                 reply(answer, from, outlet);
             }
             None => {
-                let routed = routing::routed(datagram).filter(|routed| flows.serves(routed.token));
+                let routed = routed.filter(|routed| flows.serves(routed.token));
                 let Some(routed) = routed else { return false };
                 let forward = flows.from_client(routed, datagram.len(), outlet, from, now);
                 drop(flows);

@@ -19,12 +19,17 @@ use super::door::Door;
 use super::ferry::Ferry;
 use super::leaving::{Ends, Leftovers};
 use super::{Client, Order, Relay, Shared, Spliced, Table, control_name, lock};
+use crate::alias::Aliases;
 use crate::estate::{self, BadEstate, Estate, Head, Piece, before};
 use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::reservations::{Holding, RelayStats};
+use crate::sources::Sources;
 use crate::splice::{Direction, Underway, tune};
 use crate::traffic::{Line, Traffic};
+
+/// What an endpoint's key for aliases is derived for.
+const ALIAS_KEY: &str = "whimbrel relay alias v1";
 
 /// A relay that has everything and does nothing yet, but that it passes QUIC on.
 pub struct Prepared {
@@ -87,7 +92,9 @@ fn cut(mut bytes: Vec<u8>, at: usize) -> Result<(Vec<u8>, Vec<u8>), BadEstate> {
 impl Prepared {
     pub(super) fn new(endpoint: Endpoint, allow: Allow, limits: Limits, addresses: Vec<SocketAddr>) -> Self {
         let line = Line::new(&limits);
-        let ferry = Arc::new(Ferry::new(limits.clone(), line.clone()));
+        // The same after a restart, and in the process that goes on in this one's place: aliases are good for as long.
+        let aliases = Arc::new(Aliases::new(&endpoint.derive_secret(ALIAS_KEY)));
+        let ferry = Arc::new(Ferry::new(limits.clone(), line.clone(), aliases.clone()));
         let shared = Arc::new(Shared {
             table: Mutex::new(Table::new(limits)),
             servers: Mutex::default(),
@@ -96,6 +103,8 @@ impl Prepared {
             halting: watch::Sender::new(false),
             traffic: Traffic::new(line),
             ferry,
+            aliases,
+            sources: Sources::default(),
             addresses,
             gate: OnceLock::new(),
         });
@@ -137,6 +146,8 @@ impl Prepared {
             Head::Turns(turns) => table.go_on_with_turns(&turns, now),
             Head::Reservation(left) => {
                 let holding = table.go_on_with(&left).ok_or(BadEstate::Malformed("a token twice"))?;
+                // Packets name aliases before the sessions go on.
+                self.shared.aliases.hold(holding.to_parts().0);
                 self.held.push((holding, control::number()));
             }
             Head::Control(head) => {
@@ -237,9 +248,12 @@ impl Listening {
             // Its server has gone.
             lock(&shared.table).release(holding);
             shared.ferry.release(holding.to_parts().0, session);
+            shared.aliases.release(holding.to_parts().0);
         }
         for (socket, begun) in spares {
-            tokio::spawn(FutureExt::boxed(shared.clone().spare(socket, begun)));
+            let from = socket.peer_addr().ok();
+            let place = from.and_then(|from| shared.sources.enter(from.ip(), usize::MAX));
+            tokio::spawn(FutureExt::boxed(shared.clone().spare(socket, begun, place)));
         }
         for spliced in splices {
             let shared = shared.clone();

@@ -1,7 +1,7 @@
 //! The connection ids that a server gives itself, by which a relay knows that a client has heard of the server.
 //!
 //! ```text
-//! id (20 bytes) = marker (1) | token (10) | random (4) | check (5)
+//! id (20 bytes) = marker (1) | token or alias (10) | random (4) | check (5)
 //! ```
 //!
 //! The check is the beginning of HMAC-SHA256 with the salt of the token over `whimbrel relay id v1`, a zero byte and

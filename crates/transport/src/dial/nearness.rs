@@ -1,6 +1,6 @@
 //! Which places seem to be in a network of this host. A pure function of addresses.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use whimbrel_base::address::AddressScope;
 
@@ -18,6 +18,13 @@ pub(super) fn near_first(remote: &[Locator], local: &AddressSet) -> Vec<Locator>
         places[at] = place;
     }
     places
+}
+
+/// Whether a place seems to be in a private network that this host is not in.
+pub(super) fn is_elsewhere(place: Locator, local: &AddressSet) -> bool {
+    let private = |at: &SocketAddr| AddressScope::of(at.ip()) == AddressScope::Private;
+    let is_near = |at: SocketAddr| local.addresses.iter().any(|local| are_near(local.ip, at.ip()));
+    place.direct().filter(private).is_some_and(|at| !is_near(at))
 }
 
 /// Whether two private addresses are alike as those of one network mostly are.
@@ -56,6 +63,8 @@ mod tests {
         let order = near_first(&[relayed, outside, far, near], &local);
         assert_eq!(order, [relayed, near, outside, far]);
         assert_eq!(near_first(&[outside, far], &local), [outside, far]);
+        let elsewhere = [relayed, outside, near, far].map(|place| is_elsewhere(place, &local));
+        assert_eq!(elsewhere, [false, false, false, true]);
         // Loopback and public addresses are as they were told.
         let local = set(&["127.0.0.1", "203.0.113.9"]);
         let told = ["203.0.113.7:7", "127.0.0.5:7", "203.0.113.5:7"].map(at);

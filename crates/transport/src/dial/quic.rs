@@ -44,7 +44,7 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
         socket.clone(),
         Arc::new(TokioRuntime),
     )?;
-    let through = remote.relayed().map(|place| place.token);
+    let through = remote.relayed().map(|place| who.aliases.name(who.peer, place, Instant::now()));
     let (config, observed) = who.quic.client(who.rtt, through);
     let start = Instant::now();
     let connecting =
@@ -64,6 +64,12 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
                 connected = within(connecting) => connected,
                 () = socket.refused() => return Err(io::ErrorKind::ConnectionRefused.into()),
             };
+            if !matches!(connected, Ok(Ok(_)))
+                && let Some(place) = remote.relayed()
+            {
+                // A relay that does not know what was named there answers itself, with another key.
+                who.aliases.doubt(who.peer, place);
+            }
             (connected??, None)
         }
     };

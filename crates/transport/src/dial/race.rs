@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use super::nearness::is_elsewhere;
 use super::{Candidate, Dialled, Dialler, SegmentSize, quic, source, tcp};
 use crate::carrier::{CarrierKind, Carriers};
 use crate::locator::Locator;
@@ -92,7 +93,7 @@ impl Race {
             let new: Vec<_> = new.collect();
             waiting.extend(new);
         }
-        other_kind_early(&mut waiting);
+        other_kind_early(&mut waiting, |place| is_elsewhere(place, &who.here));
         proxy_early(&mut waiting);
         let mut race = Self {
             who: Arc::new(who),
@@ -267,8 +268,9 @@ impl Drop for Race {
 }
 
 /// Has the first place behind a relay start soon after the first direct one, or the other way round: it must not
-/// wait until all others have failed, of which there may be many that lead nowhere.
-fn other_kind_early(waiting: &mut VecDeque<Runner>) {
+/// wait until all others have failed, of which there may be many that lead nowhere. It does not wait at all beside one
+/// that is `unlikely` to lead anywhere.
+fn other_kind_early(waiting: &mut VecDeque<Runner>, unlikely: impl Fn(Locator) -> bool) {
     let is_relayed = |runner: &Runner| runner.way.remote.relayed().is_some();
     let Some(first) = waiting.front() else { return };
     let (first_way, first_relayed) = (first.way.clone(), is_relayed(first));
@@ -278,7 +280,7 @@ fn other_kind_early(waiting: &mut VecDeque<Runner>) {
         waiting.drain(..).partition(|runner| runner.way == way);
     let behind = others.iter().take_while(|runner| runner.way == first_way).count();
     if let Some(last) = behind.checked_sub(1).and_then(|last| others.get_mut(last)) {
-        last.alone = RELAY_DELAY;
+        last.alone = if unlikely(first_way.remote) { Duration::ZERO } else { RELAY_DELAY };
     }
     let rest = others.split_off(behind);
     waiting.extend(others.into_iter().chain(early).chain(rest));
@@ -353,7 +355,7 @@ mod tests {
             alone: STAGGER,
         };
         let mut waiting: VecDeque<Runner> = remotes.iter().map(runner).collect();
-        other_kind_early(&mut waiting);
+        other_kind_early(&mut waiting, |place| place == direct(9));
         waiting.into_iter().map(|runner| (runner.way.remote, runner.kind, runner.alone)).collect()
     }
 
@@ -418,6 +420,10 @@ mod tests {
             (relay, Quic, STAGGER),
             (two, Quic, STAGGER),
         ];
+        assert_eq!(order(&ways), expected);
+        // Nor for as long as others, beside what looks as if it led nowhere.
+        let ways = [(direct(9), Quic), (direct(9), Tcp), (relay, Tcp)];
+        let expected = [(direct(9), Quic, STAGGER), (direct(9), Tcp, Duration::ZERO), (relay, Tcp, STAGGER)];
         assert_eq!(order(&ways), expected);
         let alone = [(relay, Tcp), (other, Tcp)];
         assert_eq!(order(&alone), [(relay, Tcp, STAGGER), (other, Tcp, STAGGER)]);

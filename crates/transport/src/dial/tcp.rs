@@ -132,11 +132,11 @@ pub(crate) async fn round_trip(way: &Candidate) -> io::Result<Duration> {
 
 /// TLS with the peer, whose name is told to nobody but a relay.
 fn channel(who: &Dialler, remote: Locator) -> Result<TlsChannel, TlsError> {
-    match remote.token() {
-        None => TlsChannel::client(who.tls.clone(), who.peer),
-        Some(token) => {
-            let config = who.relayed.config(who.peer, token)?;
-            TlsChannel::relayed_client(config, token)
+    match remote.behind() {
+        None => TlsChannel::client(who.clients.direct(who.peer)?, who.peer),
+        Some(place) => {
+            let named = who.aliases.name(who.peer, place, Instant::now());
+            TlsChannel::relayed_client(who.clients.relayed(who.peer)?, named)
         }
     }
 }

@@ -209,6 +209,7 @@ impl Builder {
                 quic: quic.clone(),
                 reach: Arc::default(),
                 sizes: Arc::default(),
+                aliases: Arc::default(),
                 distances: Arc::default(),
                 notice_pace: Pace::default(),
                 stun: StunServer::default(),

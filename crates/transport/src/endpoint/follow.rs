@@ -206,8 +206,7 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
     }
     for shared in core.registry.all() {
         shared.lose_paths_without(|ip| (!core.has(set, ip)).then(|| DownCause::of_address(set, ip)));
-        let told = core.notice_addresses();
-        shared.with(|state| state.engine.set_notice_addresses(told));
+        core.tell_peer(&shared);
         shared.tell_addresses();
         if set.wakes != before.wakes {
             shared.probe();

@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use quinn::TokioRuntime;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::AbortHandle;
-use whimbrel_base::{RelayState, RelayedAddr};
+use whimbrel_base::{RelayState, RelayToken, RelayedAddr};
 
 use super::Endpoint;
 use crate::accept::{accept_fronted, accept_quic, accept_relayed};
@@ -87,6 +88,31 @@ impl Endpoint {
     #[must_use]
     pub fn relayed(&self) -> Vec<RelayedAddr> {
         self.inner().places.relayed()
+    }
+
+    /// Takes tokens that lead to a place behind a relay as its own token does, as that relay has made them. Each client
+    /// is told one of its own, and another one whenever it came through a relay, so that onlookers cannot tell by it
+    /// which client comes, nor to which server. Beyond 256 of one place, and for places that were not
+    /// [set](Self::set_relayed), they are left out.
+    pub fn add_aliases(&self, place: RelayedAddr, aliases: Vec<RelayToken>) {
+        if self.inner().places.add_aliases(place, aliases) {
+            self.inner().tell_peers();
+        }
+    }
+
+    /// How many more [aliases](Self::add_aliases) of a place there is room for.
+    #[must_use]
+    pub fn missing_aliases(&self, place: RelayedAddr) -> usize {
+        self.inner().places.missing_aliases(place)
+    }
+
+    /// A secret that nobody knows who does not have this endpoint's key: always the same for one purpose.
+    #[must_use]
+    pub fn derive_secret(&self, purpose: &str) -> [u8; 32] {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.inner().key.to_bytes());
+        let mut secret = [0; 32];
+        secret.copy_from_slice(hmac::sign(&key, purpose.as_bytes()).as_ref());
+        secret
     }
 
     /// How often a UDP flow to there must be used so that this network's gateway keeps it, as was measured with a relay

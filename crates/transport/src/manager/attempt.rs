@@ -323,6 +323,10 @@ impl Attempt {
     fn failed(&mut self, path: &PendingPath) {
         tracing::debug!(path = %path.id, remote = %path.remote(), kind = %path.kind, "path not answered");
         self.note_failure(path);
+        // What the server tells once one was answered is good.
+        if self.predecessor.is_none() {
+            self.joiner.doubt_aliases(path.local, path.remote());
+        }
         self.race.failed();
     }
 

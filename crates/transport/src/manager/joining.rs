@@ -135,8 +135,8 @@ impl Joiner {
         let (peer, rtt) = (self.shared.wanted_peer(), self.rtt());
         Dialler {
             peer,
-            tls: self.endpoint.tls.client_for(peer),
-            relayed: self.endpoint.tls.relayed.clone(),
+            clients: self.endpoint.tls.clients.clone(),
+            aliases: self.endpoint.aliases.clone(),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),
@@ -145,6 +145,14 @@ impl Joiner {
             again: self.again(rtt),
             here: self.endpoint.addresses(),
             proxy: self.endpoint.config.http_proxy.clone(),
+        }
+    }
+
+    /// A path has failed. If it led through a relay, that may not know what was named there.
+    pub(super) fn doubt_aliases(&self, local: IpAddr, remote: Locator) {
+        // If this side is elsewhere now, that says nothing of the relay.
+        if let Some(place) = remote.behind().filter(|_| !self.endpoint.has_lost(local)) {
+            self.endpoint.aliases.doubt(self.shared.wanted_peer(), place);
         }
     }
 

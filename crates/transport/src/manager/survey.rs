@@ -274,7 +274,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (local, remote) = (socket.local_addr().unwrap(), socket.peer_addr().unwrap());
-        let tls = TlsChannel::client(core.tls.client.clone(), peer).unwrap();
+        let tls = TlsChannel::client(core.tls.clients.direct(peer).unwrap(), peer).unwrap();
         let carrier = TcpCarrier::new(id, CarrierKind::Tcp, socket, tls, Vec::new());
         let shared = core.shared(engine, vec![remote.into()]);
         shared.with(|state| state.paths.push(Arc::new(PathIo::tcp(id, local, remote.into(), carrier))));

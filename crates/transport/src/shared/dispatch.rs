@@ -1,12 +1,15 @@
 //! What the engine has to say, and who has to hear of it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
+use whimbrel_base::relayed::aliases;
 use whimbrel_proto::{Event, PathId, PathState, Side};
 
 use super::feed::Whose;
 use super::{Engine, Shared, State, Wait};
+use crate::aliases::Aliases;
 use crate::report::ConnectionEvent;
 
 impl Shared {
@@ -151,10 +154,19 @@ impl Shared {
         self.mover.look();
     }
 
+    /// Client: the tokens go there that the server tells from now on.
+    pub(crate) fn learn_into(&self, aliases: Arc<Aliases>) {
+        // It is said once, when the connection is made.
+        let _ = self.aliases.set(aliases);
+    }
+
     /// A server's addresses are where it can be dialled, a client's where it hears notices.
     fn peer_addresses(&self, state: &mut State, addresses: Vec<SocketAddr>) {
         if state.engine.side() == Side::Client {
             self.set_remote(&addresses);
+            if let Some(known) = self.aliases.get() {
+                known.learn(self.peer(), &aliases(&addresses));
+            }
         } else {
             state.set_notice_addresses(addresses);
         }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 use whimbrel_base::EndpointId;
+use whimbrel_base::relayed::Aliased;
 use whimbrel_proto::{Connection as Engine, FlowId, PathId};
 
 use super::effort::Effort;
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub(super) peer_notice_addresses: Box<[SocketAddr]>,
     /// Server: from how near the client was seen.
     pub(crate) nearness: Nearness,
+    /// Server: by which tokens of its own the client finds this endpoint behind relays, as it was told.
+    pub(crate) told: Vec<Aliased>,
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
@@ -96,6 +99,7 @@ impl State {
             punching: Punching::default(),
             peer_notice_addresses: Box::default(),
             nearness: Nearness::default(),
+            told: Vec::new(),
             farewell_cut: false,
             feed: Feed::default(),
             assigned: None,

@@ -38,7 +38,7 @@ pub(crate) fn remember_anything(bytes: &[u8]) {
 fn shake_hands() -> Result<Vec<Opener>, TlsError> {
     let [ours, theirs] = [1, 2].map(|seed| SecretKey::from_bytes(&[seed; 32]));
     let (client, server) = (TlsIdentity::new(&ours)?, TlsIdentity::new(&theirs)?);
-    let mut client = TlsChannel::client(client.client, theirs.id())?;
+    let mut client = TlsChannel::client(client.clients.direct(theirs.id())?, theirs.id())?;
     let mut server = TlsChannel::server(server.server.admitting())?;
     for _ in 0..4 {
         pass(&mut client, &mut server)?;

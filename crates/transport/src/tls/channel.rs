@@ -16,9 +16,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, TransmitTls
 use rustls::{ClientConfig, HandshakeKind, ServerConfig};
 use whimbrel_base::{EndpointId, RelayToken};
 
-use super::config::server_name;
+use super::names::{server_name, token_name};
 use super::records::Records;
-use super::relayed::token_name;
 use super::sealed::{self, Kernel, Opener, Sealer};
 use super::{MAX_EARLY_DATA, TlsError};
 

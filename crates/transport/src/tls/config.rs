@@ -2,36 +2,33 @@
 
 use std::sync::Arc;
 
-use rustls::client::{AlwaysResolvesClientRawPublicKeys, TicketRequest};
+use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
-use whimbrel_base::{EndpointId, SecretKey};
+use whimbrel_base::SecretKey;
 
+use super::clients::PeerClients;
 use super::passed_on::TlsSessions;
-use super::relayed::RelayedClients;
 use super::sessions::ServerTls;
 use super::tickets::Tickets;
 use super::verifier::{AnyPeer, ExpectedServer};
-use super::{FEW_TICKETS, MAX_EARLY_DATA, TICKETS, TlsError};
+use super::{MAX_EARLY_DATA, TICKETS, TlsError};
 
 const ALPN: &[u8] = b"whimbrel/1";
 
 /// What an endpoint needs to dial and to accept.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsIdentity {
-    /// Asks for many tickets.
-    pub(crate) client: Arc<ClientConfig>,
-    /// For dials through relays.
-    pub(crate) relayed: Arc<RelayedClients>,
-    /// Asks for few.
-    stocked_client: Arc<ClientConfig>,
+    /// For dials over TCP.
+    pub(crate) clients: Arc<PeerClients>,
     pub(crate) server: ServerTls,
     pub(crate) quic_client: Arc<ClientConfig>,
     pub(crate) quic_server: ServerTls,
-    /// Those of `client` and `stocked_client`.
+    /// Those of `clients`.
+    #[cfg(test)]
     pub(super) tickets: Arc<Tickets>,
 }
 
@@ -57,17 +54,12 @@ impl TlsIdentity {
         let (tickets, quic_tickets) = (Arc::default(), Arc::default());
         let mut client = client_config(&provider, &certified, &tickets)?;
         client.enable_secret_extraction = true;
-        let relayed = Arc::new(RelayedClients::new(client.clone(), &provider, tickets.clone()));
-        let mut stocked_client = client.clone();
-        let few = TicketRequest { new_session_count: FEW_TICKETS, resumption_count: FEW_TICKETS };
-        stocked_client.send_ticket_request = Some(few);
         Ok(Self {
-            client: Arc::new(client),
-            relayed,
-            stocked_client: Arc::new(stocked_client),
+            clients: Arc::new(PeerClients::new(client, &provider, Arc::clone(&tickets))),
             server: ServerTls::new(server),
             quic_client: Arc::new(client_config(&provider, &certified, &quic_tickets)?),
             quic_server: ServerTls::new(quic_server),
+            #[cfg(test)]
             tickets,
         })
     }
@@ -80,12 +72,6 @@ impl TlsIdentity {
     /// Remembers sessions of another endpoint with the same key.
     pub(crate) fn remember(&self, sessions: &TlsSessions) {
         sessions.put_into([&self.server, &self.quic_server]);
-    }
-
-    /// For a dial over TCP: asks for as many tickets as are worth their making.
-    pub(crate) fn client_for(&self, peer: EndpointId) -> Arc<ClientConfig> {
-        let is_stocked = server_name(peer).is_ok_and(|name| self.tickets.count(&name) >= TICKETS);
-        if is_stocked { self.stocked_client.clone() } else { self.client.clone() }
     }
 }
 
@@ -115,11 +101,6 @@ fn server_config(provider: &Arc<CryptoProvider>, key: &Arc<CertifiedKey>) -> Res
     server.send_tls13_tickets = TICKETS;
     server.max_tls13_tickets = TICKETS;
     Ok(server)
-}
-
-/// The TLS name under which a peer's key is expected and its tickets are kept; never sent.
-pub(super) fn server_name(peer: EndpointId) -> Result<ServerName<'static>, TlsError> {
-    ServerName::try_from(peer.to_string()).map_err(|_| TlsError::NoIdentity)
 }
 
 fn provider() -> Arc<CryptoProvider> {

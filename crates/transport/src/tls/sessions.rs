@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustls::ServerConfig;
-use rustls::server::StoresServerSessions;
+use rustls::server::{ClientHello, ResolvesServerCert, StoresServerSessions};
+use rustls::sign::CertifiedKey;
 use whimbrel_base::EndpointId;
 
 use super::TICKETS;
@@ -39,6 +40,8 @@ impl ServerTls {
     pub(crate) fn arriving(&self) -> (Arc<ServerConfig>, Arc<ArrivingSessions>) {
         let sessions = Arc::new(ArrivingSessions::new(&self.sessions));
         let mut config = self.config.clone();
+        let (keys, of) = (config.cert_resolver.clone(), sessions.clone());
+        config.cert_resolver = Arc::new(Called { keys, of });
         // A session is taken out when its ticket is used, so a replayed first flight finds none (RFC 8446
         // §8.1).
         config.session_storage = sessions.clone();
@@ -70,6 +73,8 @@ pub(crate) struct ArrivingSessions {
     all: Arc<ServerSessions>,
     stage: Mutex<Stage>,
     came_in_vain: AtomicBool,
+    /// The server name that the client asks for.
+    name: OnceLock<Box<str>>,
 }
 
 /// One session: its ticket, and what it stands for.
@@ -89,7 +94,8 @@ impl Default for Stage {
 
 impl ArrivingSessions {
     fn new(all: &Arc<ServerSessions>) -> Self {
-        Self { all: all.clone(), stage: Mutex::default(), came_in_vain: AtomicBool::new(false) }
+        let (stage, came_in_vain, name) = (Mutex::default(), AtomicBool::new(false), OnceLock::new());
+        Self { all: all.clone(), stage, came_in_vain, name }
     }
 
     /// The handshake's peer was let in: its sessions are remembered, those that are made later too.
@@ -133,11 +139,54 @@ impl StoresServerSessions for ArrivingSessions {
         if taken.is_none() {
             self.came_in_vain.store(true, Ordering::Relaxed);
         }
-        taken.map(|kept| kept.value.into_vec())
+        taken.map(|kept| renamed(kept.value.into_vec(), self.name.get().map(|name| &**name)))
     }
 
     fn can_cache(&self) -> bool {
         true
+    }
+}
+
+/// What `value` stands for, as if it had been made under this server name. TLS 1.3 ties no session to a name (RFC 8446
+/// §4.2.11), but rustls takes a ticket under that of its first handshake only. To this server a name is what a relay
+/// reads: a token, which is another one each time, and nothing on direct paths. Whom a session is with, its keys say.
+///
+/// rustls writes the name first: 0 for none, or 1, its length (1 byte), and the name. What begins otherwise stays as it
+/// is, and costs a full handshake.
+fn renamed(value: Vec<u8>, name: Option<&str>) -> Vec<u8> {
+    let rest = match value.split_first() {
+        Some((0, rest)) => Some(rest),
+        Some((1, rest)) => rest.split_first().and_then(|(length, rest)| rest.get(usize::from(*length)..)),
+        _ => None,
+    };
+    let now = match name {
+        None => Some(vec![0]),
+        Some(name) => {
+            u8::try_from(name.len()).ok().map(|length| [&[1, length][..], name.as_bytes()].concat())
+        }
+    };
+    let renamed = rest.zip(now).map(|(rest, now)| [&now[..], rest].concat());
+    renamed.unwrap_or(value)
+}
+
+/// The server's key, and which name was asked for: rustls says that before it asks for the session.
+#[derive(Debug)]
+struct Called {
+    keys: Arc<dyn ResolvesServerCert>,
+    of: Arc<ArrivingSessions>,
+}
+
+impl ResolvesServerCert for Called {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if let Some(name) = hello.server_name() {
+            // The same in a second ClientHello.
+            let _ = self.of.name.set(name.into());
+        }
+        self.keys.resolve(hello)
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        self.keys.only_raw_public_keys()
     }
 }
 
@@ -298,6 +347,19 @@ mod tests {
         assert!(remembered.peers.values().all(|peer| peer.keys.len() <= MAX_SESSIONS_PER_PEER));
         assert_eq!(remembered.peers.values().map(|peer| peer.keys.len()).sum::<usize>(), MAX_SESSIONS);
         assert_eq!(remembered.by_count.len(), remembered.peers.len());
+    }
+
+    #[test]
+    fn a_session_is_of_the_name_that_is_asked_for_and_what_is_not_understood_stays() {
+        let (unnamed, named) = (vec![0, 3, 4], b"\x01\x03abc\x03\x04".to_vec());
+        for value in [&unnamed, &named] {
+            assert_eq!(renamed(value.clone(), None), unnamed);
+            assert_eq!(renamed(value.clone(), Some("abc")), named);
+            assert_eq!(renamed(value.clone(), Some(&*"x".repeat(256))), *value, "no such name");
+        }
+        for value in [vec![], vec![1], vec![1, 9, 0], vec![2, 0, 0]] {
+            assert_eq!(renamed(value.clone(), Some("abc")), value);
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl ServerCertVerifier for ExpectedServer {
     raw_ed25519_signatures!();
 }
 
-/// Client side, through a relay: the server must show this key, whatever its TLS name.
+/// Client side, over TCP: the server must show this key, whatever its TLS name.
 #[derive(Debug)]
 pub(super) struct ExactServer(WebPkiSupportedAlgorithms, EndpointId);
 

@@ -49,6 +49,11 @@ impl Talk {
         self.unsaid.is_empty()
     }
 
+    /// Whether what is unsaid is little: a server that reads nothing is not answered for ever.
+    pub(super) fn has_room(&self) -> bool {
+        self.unsaid.len() < 4 * MAX_MESSAGE
+    }
+
     /// The next message that is known; or nothing, once all that was unsaid has been said. Cancel-safe.
     ///
     /// # Errors

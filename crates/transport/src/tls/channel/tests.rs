@@ -37,7 +37,7 @@ fn pair() -> (SecretKey, TlsIdentity, SecretKey, TlsIdentity) {
 #[test]
 fn both_sides_learn_each_others_identity() {
     let (a, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     assert_eq!(client.early_room(), 0);
     handshake(&mut client, &mut server);
@@ -50,7 +50,7 @@ fn both_sides_learn_each_others_identity() {
 #[test]
 fn keys_are_exchanged_in_a_way_that_quantum_computers_do_not_undo() {
     let (_, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     pump(&mut client, &mut server);
     pump(&mut server, &mut client);
@@ -62,7 +62,8 @@ fn keys_are_exchanged_in_a_way_that_quantum_computers_do_not_undo() {
 #[test]
 fn a_server_with_another_key_is_refused() {
     let (_, ta, _, tb) = pair();
-    let mut client = TlsChannel::client(ta.client, SecretKey::generate().id()).unwrap();
+    let other = SecretKey::generate().id();
+    let mut client = TlsChannel::client(ta.clients.direct(other).unwrap(), other).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     pump(&mut client, &mut server);
     let mut wire = server.outgoing().waiting().to_vec();
@@ -72,11 +73,11 @@ fn a_server_with_another_key_is_refused() {
 #[test]
 fn a_ticket_carries_early_data_and_the_answer_needs_no_finished() {
     let (a, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     handshake(&mut client, &mut server);
 
-    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     assert_eq!(client.early_room(), 16384);
     client.encrypt_early(b"join").unwrap();
@@ -92,13 +93,13 @@ fn a_ticket_carries_early_data_and_the_answer_needs_no_finished() {
 #[test]
 fn refused_early_data_is_sent_again_after_the_handshake() {
     let (_, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     handshake(&mut client, &mut server);
 
     // The server was restarted: it knows no session.
     let tb = TlsIdentity::new(&b).unwrap();
-    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     client.encrypt_early(b"join").unwrap();
     let mut wire = Vec::new();
@@ -110,11 +111,11 @@ fn refused_early_data_is_sent_again_after_the_handshake() {
 #[test]
 fn a_replayed_first_flight_yields_no_data() {
     let (_, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     handshake(&mut client, &mut server);
 
-    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     client.encrypt_early(b"once").unwrap();
     let flight = client.outgoing().waiting().to_vec();
     let mut got = Vec::new();
@@ -131,15 +132,15 @@ fn a_replayed_first_flight_yields_no_data() {
 #[test]
 fn twenty_moves_with_three_dead_dials_each_stay_resumed_and_early() {
     let (_, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     handshake(&mut client, &mut server);
     for number in 0..20 {
         for _ in 0..3 {
-            let mut dead = TlsChannel::client(ta.client_for(b.id()), b.id()).unwrap();
+            let mut dead = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
             dead.encrypt_early(b"nobody hears this").unwrap();
         }
-        let mut client = TlsChannel::client(ta.client_for(b.id()), b.id()).unwrap();
+        let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
         let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         assert!(client.early_room() > 0, "move {number}");
         client.encrypt_early(b"join").unwrap();
@@ -153,10 +154,10 @@ fn twenty_moves_with_three_dead_dials_each_stay_resumed_and_early() {
 #[test]
 fn a_client_with_a_stock_of_tickets_asks_for_one_more_with_each_connection_and_no_eight() {
     let (_, ta, b, tb) = pair();
-    let name = crate::tls::config::server_name(b.id()).unwrap();
+    let name = crate::tls::names::server_name(b.id()).unwrap();
     let mut counts = Vec::new();
     for _ in 0..4 {
-        let mut client = TlsChannel::client(ta.client_for(b.id()), b.id()).unwrap();
+        let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
         let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         handshake(&mut client, &mut server);
         counts.push(ta.tickets.count(&name));
@@ -220,7 +221,7 @@ fn talk(ours: &mut Released, theirs: &mut TlsChannel) {
 fn a_released_side_talks_with_rustls_through_key_updates_of_either() {
     for released_client in [true, false] {
         let (_, ta, b, tb) = pair();
-        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+        let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
         let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         handshake(&mut client, &mut server);
         let (mut ours, mut theirs) = if released_client {
@@ -242,7 +243,7 @@ fn a_released_side_talks_with_rustls_through_key_updates_of_either() {
 #[test]
 fn a_released_channel_still_knows_its_peer() {
     let (a, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     handshake(&mut client, &mut server);
     Released::of(&mut client);
@@ -253,22 +254,22 @@ fn a_released_channel_still_knows_its_peer() {
 #[test]
 fn tickets_that_arrive_after_the_release_are_kept() {
     let (_, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     pump(&mut client, &mut server);
     pump(&mut server, &mut client);
     let mut ours = Released::of(&mut client);
     let mut wire = client.outgoing().waiting().to_vec();
     server.receive(&mut wire, &mut |_| {}).unwrap();
-    assert_eq!(TlsChannel::client(ta.client.clone(), b.id()).unwrap().early_room(), 0);
+    assert_eq!(TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap().early_room(), 0);
     assert_eq!(ours.take(&mut server), b"");
-    assert_ne!(TlsChannel::client(ta.client, b.id()).unwrap().early_room(), 0);
+    assert_ne!(TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap().early_room(), 0);
 }
 
 #[test]
 fn nothing_is_released_before_the_verdict_on_early_data_or_amid_a_message() {
     let (_, ta, b, tb) = pair();
-    let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     pump(&mut client, &mut server);
     assert!(server.release(&[]).unwrap().is_none());
@@ -276,7 +277,7 @@ fn nothing_is_released_before_the_verdict_on_early_data_or_amid_a_message() {
     assert!(server.release(&[23, 3, 3, 0, 1, 0]).unwrap().is_none(), "a record that rustls holds back");
     assert!(server.release(&[23, 3, 3, 0, 2, 0]).unwrap().is_some());
 
-    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     client.encrypt_early(b"join").unwrap();
     assert!(client.release(&[]).unwrap().is_none());
