@@ -88,7 +88,7 @@ mod tests {
     use whimbrel_base::SecretKey;
 
     use super::*;
-    use crate::tls::config::server_name;
+    use crate::tls::names::server_name;
     use crate::tls::tickets::tests::{meet, meet_over_quic};
     use crate::tls::{TlsChannel, TlsIdentity};
 
@@ -98,7 +98,7 @@ mod tests {
 
     /// A first flight with early data, as it goes over the wire.
     fn flight(client: &TlsIdentity, server: EndpointId) -> Vec<u8> {
-        let mut client = TlsChannel::client(client.client.clone(), server).unwrap();
+        let mut client = TlsChannel::client(client.clients.direct(server).unwrap(), server).unwrap();
         client.encrypt_early(b"early").unwrap();
         client.outgoing().waiting().to_vec()
     }
