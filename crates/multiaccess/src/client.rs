@@ -1,5 +1,6 @@
 //! A program's side of the manager's socket.
 
+mod ahead;
 mod connect;
 mod idle;
 pub(crate) mod lines;

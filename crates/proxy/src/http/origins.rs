@@ -1,5 +1,7 @@
 //! Connections to servers: those that are open and idle, and new ones, by the manager's choice.
 
+mod ahead;
+
 use super::decided::{Decided, Offer, REPORT, Route, Unit};
 use super::line::Line;
 use super::secured::Secured;
@@ -7,6 +9,7 @@ use super::speaker::Speaker;
 use super::turns::{Rules, Turn, Turns};
 use crate::upstream::unreached;
 use crate::{Destination, Upstream, UpstreamError};
+use ahead::Ahead;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -36,6 +39,7 @@ pub(super) struct Origins {
     secured: Option<Arc<Secured>>,
     idle: Mutex<Idle>,
     turns: Arc<Turns>,
+    ahead: Ahead,
 }
 
 #[derive(Default)]
@@ -112,13 +116,17 @@ impl Lease {
 
 impl Origins {
     pub(super) fn new(upstream: Arc<dyn Upstream>, turns: Rules) -> Arc<Self> {
-        Arc::new(Self { upstream, secured: None, idle: Mutex::default(), turns: Turns::new(turns) })
+        Self::made(upstream, turns, None)
     }
 
     /// The same over TLS.
     pub(super) fn over_tls(upstream: Arc<dyn Upstream>, turns: Rules, secured: Arc<Secured>) -> Arc<Self> {
-        let (secured, idle, turns) = (Some(secured), Mutex::default(), Turns::new(turns));
-        Arc::new(Self { upstream, secured, idle, turns })
+        Self::made(upstream, turns, Some(secured))
+    }
+
+    fn made(upstream: Arc<dyn Upstream>, turns: Rules, secured: Option<Arc<Secured>>) -> Arc<Self> {
+        let (idle, turns, ahead) = (Mutex::default(), Turns::new(turns), Ahead::default());
+        Arc::new(Self { upstream, secured, idle, turns, ahead })
     }
 
     /// Waits for a turn with this server on this network. What `has_begun` goes first. `None`: it goes on
@@ -137,7 +145,7 @@ impl Origins {
 
     /// Asks which way a message is to go. Only where it `may_split` parts may be the answer.
     pub(super) async fn decide(
-        &self,
+        self: &Arc<Self>,
         to: &Destination,
         intents: Intents,
         may_split: bool,
@@ -147,9 +155,12 @@ impl Origins {
         let offers = self.offers(to);
         let open = offers.iter().map(|offer| offer.open).collect();
         let routed = client.route(to.host(), to.port(), intents, open, may_split).await;
-        let Some(verdict) = routed.map_err(|error| unreached(to, error))? else {
+        let Some(mut verdict) = routed.map_err(|error| unreached(to, error))? else {
             return Ok(Decided::default());
         };
+        if let Some(by) = verdict.warm.take().and_then(Candidate::of_way) {
+            self.open_ahead(to, by);
+        }
         Ok(Decided::of(verdict, asked, &offers, client))
     }
 
@@ -372,37 +383,4 @@ impl Idle {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::{Managed, Reaching};
-    use whimbrel_multiaccess::Client;
-
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    /// Where every host is another one.
-    struct Elsewhere;
-
-    impl Upstream for Elsewhere {
-        fn reach<'a>(&'a self, to: &'a Destination, _: &'a Intents) -> Reaching<'a> {
-            let why = "nobody asks".to_owned();
-            Box::pin(std::future::ready(Err(UpstreamError::NoWay { to: to.to_string(), why })))
-        }
-    }
-
-    async fn has_turns(upstream: impl Upstream, here: bool, host: &str) -> bool {
-        let rules = Rules { each: 1, here, rest: HOUR, limit: HOUR };
-        let origins = Origins::new(Arc::new(upstream), rules);
-        origins.turn(&Destination::new(host, 80).unwrap(), "", false).await.is_some()
-    }
-
-    #[tokio::test]
-    async fn nothing_of_this_host_waits_unless_it_is_to_or_it_is_another_hosts() {
-        let from_here = || Managed::new(Client::off());
-        for host in ["127.0.0.1", "0.0.0.0", "::", "localhost"] {
-            assert!(!has_turns(from_here(), false, host).await, "{host}");
-            assert!(has_turns(from_here(), true, host).await, "{host}");
-            assert!(has_turns(Elsewhere, false, host).await, "{host}");
-        }
-        assert!(has_turns(from_here(), false, "192.0.2.1").await);
-    }
-}
+mod tests;
