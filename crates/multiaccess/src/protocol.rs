@@ -1,8 +1,10 @@
 //! What is said on the manager's socket: one JSON object a line, in both directions (`docs/manager.md`).
 
 mod steering;
+mod under_way;
 
 pub use steering::{Steer, Steered};
+pub use under_way::UnderWay;
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -66,6 +68,10 @@ pub struct Ask {
     /// its own path where the decision has parts.
     #[serde(skip_serializing_if = "is_default")]
     pub track: bool,
+    /// It is under way already, and `size-received` is what is left of it: should the end come another way? Then
+    /// the decision has one part, which is to, and else neither ways nor parts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<UnderWay>,
 }
 
 /// An open connection of a client.

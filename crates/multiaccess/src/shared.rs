@@ -108,7 +108,9 @@ impl Shared {
             (deciders.user_of(client), verdict)
         };
         self.asked.notify_one();
-        if self.watchers.load(Ordering::Relaxed) > 0 {
+        // What stays where it is is no news.
+        let is_news = ask.under_way.is_none() || !verdict.ways.is_empty();
+        if is_news && self.watchers.load(Ordering::Relaxed) > 0 {
             self.tell(user, ask, &verdict);
         }
         Ok(verdict)
