@@ -24,7 +24,7 @@ pub(super) struct Line {
     source: Option<IpAddr>,
     by: Option<Candidate>,
     carried: u32,
-    /// It belongs to a client that authenticated it.
+    /// It belongs to a client that authenticated it, or is closed.
     is_private: bool,
 }
 
@@ -90,6 +90,12 @@ impl Line {
     pub(super) async fn is_ready(&mut self) -> bool {
         !self.is_private
             && tokio::time::timeout(READY, self.speaker.ready()).await.is_ok_and(|ready| ready.is_ok())
+    }
+
+    /// Closes the connection, with what is under way on it.
+    pub(super) fn hang_up(&mut self) {
+        self.is_private = true;
+        self.speaker.hang_up();
     }
 
     /// It must carry no message of another client.

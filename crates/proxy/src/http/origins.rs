@@ -1,7 +1,9 @@
 //! Connections to servers: those that are open and idle, and new ones, by the manager's choice.
 
 mod ahead;
+mod reconsidering;
 
+use super::assembly::On;
 use super::decided::{Decided, Offer, REPORT, Route, Unit};
 use super::line::Line;
 use super::secured::Secured;
@@ -67,6 +69,11 @@ impl Lease {
     /// The way that it was made by, where the manager chose it.
     pub(super) fn by(&self) -> Option<&Candidate> {
         self.line.by()
+    }
+
+    /// Which connection it is, where the manager chose its way.
+    pub(super) fn on(&self) -> Option<On> {
+        Some(On { id: self.line.id(), source: self.line.source()? })
     }
 
     /// Whether it has carried another message before.

@@ -117,15 +117,20 @@ impl Speaker {
         let task = tokio::spawn(FutureExt::boxed(async move { tell(connection.await) }));
         self.task = Some(task.abort_handle());
     }
-}
 
-impl Drop for Speaker {
-    fn drop(&mut self) {
+    /// Closes the connection, whatever is under way on it.
+    pub(super) fn hang_up(&self) {
         // Else it would wait for a network that may be gone, or live on with the body of an answer.
         self.driver.lock().take();
         if let Some(task) = &self.task {
             task.abort();
         }
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        self.hang_up();
     }
 }
 
