@@ -103,9 +103,11 @@ impl hyper::body::Body for Body {
             Err(cut) => {
                 let Some(resume) = passing.resume.take() else { return Poll::Ready(Some(Err(cut.why))) };
                 tracing::debug!(why = %cut.why, at = resume.at, "the rest of an object is asked for again");
-                let by = passing.lease.take().and_then(|lease| lease.by().cloned());
-                if let Some(by) = by.filter(|_| cut.is_of_the_network) {
-                    resume.object.path_failed(&by);
+                if let Some(mut lease) = passing.lease.take().filter(|_| cut.is_of_the_network) {
+                    lease.line().leave();
+                    if let Some(by) = lease.by() {
+                        resume.object.path_failed(by);
+                    }
                 }
                 let left = resume.object.total() - resume.at;
                 let fetching = resume.object.fetch(resume.at, None);

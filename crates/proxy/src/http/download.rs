@@ -108,7 +108,7 @@ impl Download {
     }
 
     /// The first bytes are there: they are all, or the rest comes as the policy says.
-    async fn first_part(self, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
+    async fn first_part(self, answer: Response<Coming>, mut lease: Lease) -> Result<Response<Body>, Problem> {
         let (mut head, body) = answer.into_parts();
         let length = fields::check_answer(&head.headers)?;
         let span = Span::of(&head.headers)
@@ -125,6 +125,9 @@ impl Download {
         };
         // What cannot be put together is asked for as if nothing had been.
         let (Some(span), Some(first)) = (usable, first) else {
+            if usable.is_some() {
+                lease.line().leave();
+            }
             drop(lease);
             return self.whole(None).await;
         };

@@ -1,19 +1,21 @@
 //! Connections to servers: those that are open and idle, and new ones, by the manager's choice.
 
 mod ahead;
+mod idle;
 mod reconsidering;
 
 use super::assembly::On;
 use super::decided::{Decided, Offer, REPORT, Route, Unit};
-use super::line::Line;
+use super::line::{Line, Speaks};
+use super::multiplexed::Multiplexed;
 use super::secured::Secured;
 use super::speaker::Speaker;
 use super::turns::{Rules, Turn, Turns};
 use crate::upstream::unreached;
 use crate::{Destination, Upstream, UpstreamError};
 use ahead::Ahead;
+use idle::Idle;
 use socket2::{SockRef, TcpKeepalive};
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,10 +31,6 @@ const SILENT: Duration = Duration::from_secs(20);
 /// After so long without anything a sign of life is asked for, and again.
 const ASKED: Duration = Duration::from_secs(8);
 const ASKED_AGAIN: Duration = Duration::from_secs(4);
-/// Idle connections to one server, over one network.
-const MOST_EACH: usize = 8;
-/// Idle connections altogether.
-const MOST: usize = 256;
 
 /// All servers.
 pub(super) struct Origins {
@@ -42,13 +40,6 @@ pub(super) struct Origins {
     idle: Mutex<Idle>,
     turns: Arc<Turns>,
     ahead: Ahead,
-}
-
-#[derive(Default)]
-struct Idle {
-    next: u32,
-    count: usize,
-    servers: HashMap<Destination, Vec<(Line, Instant)>>,
 }
 
 /// A connection that carries a message, and the place that it goes back to.
@@ -178,27 +169,29 @@ impl Origins {
         intents: &Intents,
         decided: Decided,
     ) -> Result<Lease, UpstreamError> {
+        let alone = decided.alone;
         let line = match decided.routes.is_empty() {
-            true => match self.take(to, |_, _| true).await {
+            true => match self.take(to, |line, _| line.serves(alone)).await {
                 Some(line) => line,
-                None => self.reach(to, intents).await?,
+                None => self.reach(to, intents, alone).await?,
             },
-            false => self.by_routes(to, intents, decided.routes).await?,
+            false => self.by_routes(to, intents, decided.routes, alone).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: decided.unit, turn: None })
     }
 
     /// Gives a new connection for a message, by the first of these ways that works; without any, however the
-    /// server is reached.
+    /// server is reached. It is `alone` if it has to become something else than HTTP.
     pub(super) async fn lease_new(
         self: &Arc<Self>,
         to: &Destination,
         intents: &Intents,
         ways: Vec<Candidate>,
+        alone: bool,
     ) -> Result<Lease, UpstreamError> {
         let line = match ways.is_empty() {
-            true => self.reach(to, intents).await?,
-            false => self.connect(to, intents, ways).await?,
+            true => self.reach(to, intents, alone).await?,
+            false => self.connect(to, intents, ways, alone).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: None, turn: None })
     }
@@ -222,15 +215,17 @@ impl Origins {
         to: &Destination,
         intents: &Intents,
         routes: Vec<Route>,
+        alone: bool,
     ) -> Result<Line, UpstreamError> {
         if let Some(best) = routes.first() {
             if let Some(id) = best.way.reuse
-                && let Some(line) = self.take(to, |line, _| line.id() == id).await
+                && let Some(line) = self.take(to, |line, _| line.id() == id && line.serves(alone)).await
             {
                 return Ok(line);
             }
             // Another message may have taken it, or one has become idle while this one waited.
-            if let Some(line) = self.take(to, |line, since| best.takes(line.by(), since)).await {
+            let fits = |line: &Line, since| best.takes(line.by(), since) && line.serves(alone);
+            if let Some(line) = self.take(to, fits).await {
                 return Ok(line);
             }
         }
@@ -241,7 +236,7 @@ impl Origins {
                 candidates.extend(by);
             }
         }
-        self.connect(to, intents, candidates).await
+        self.connect(to, intents, candidates, alone).await
     }
 
     async fn connect(
@@ -249,9 +244,10 @@ impl Origins {
         to: &Destination,
         intents: &Intents,
         candidates: Vec<Candidate>,
+        alone: bool,
     ) -> Result<Line, UpstreamError> {
         let Some(client) = self.upstream.manager(to).filter(|_| !candidates.is_empty()) else {
-            return self.reach(to, &Intents::default()).await;
+            return self.reach(to, &Intents::default(), alone).await;
         };
         let connected = client.connect_by(candidates, &to.to_string()).await;
         let connected = connected.map_err(|error| unreached(to, error))?;
@@ -260,12 +256,12 @@ impl Origins {
         let _ = connected.stream.set_nodelay(true);
         watch(&connected.stream);
         let source = connected.stream.local_addr().ok().map(|address| address.ip());
-        self.line(to, Box::new(connected.stream), source, Some(connected.by)).await
+        self.line(to, Box::new(connected.stream), source, Some(connected.by), alone).await
     }
 
-    async fn reach(&self, to: &Destination, intents: &Intents) -> Result<Line, UpstreamError> {
+    async fn reach(&self, to: &Destination, intents: &Intents, alone: bool) -> Result<Line, UpstreamError> {
         let reached = self.upstream.reach(to, intents).await?;
-        self.line(to, reached.stream, None, None).await
+        self.line(to, reached.stream, None, None, alone).await
     }
 
     async fn line(
@@ -274,20 +270,24 @@ impl Origins {
         stream: Box<dyn crate::Duplex>,
         source: Option<IpAddr>,
         by: Option<Candidate>,
+        alone: bool,
     ) -> Result<Line, UpstreamError> {
-        let id = {
-            let mut idle = self.lock();
-            idle.next = idle.next.wrapping_add(1);
-            idle.next
+        let id = self.lock().number();
+        let (stream, carries_several) = match &self.secured {
+            Some(secured) => secured.secure(to, stream, alone).await?,
+            None => (stream, false),
         };
-        let stream = match &self.secured {
-            Some(secured) => secured.secure(to, stream).await?,
-            None => stream,
+        let speaks = match carries_several {
+            true => Multiplexed::start(stream).await.map(Speaks::Several),
+            false => Speaker::start(stream).await.map(Speaks::One),
         };
-        let speaker = Speaker::start(stream).await;
-        let speaker =
-            speaker.map_err(|error| UpstreamError::NoWay { to: to.to_string(), why: error.to_string() })?;
-        Ok(Line::new(id, to.clone(), speaker, source, by))
+        let speaks =
+            speaks.map_err(|error| UpstreamError::NoWay { to: to.to_string(), why: error.to_string() })?;
+        let line = Line::new(id, to.clone(), speaks, source, by);
+        if let Some(for_others) = line.share() {
+            self.lock().put(for_others);
+        }
+        Ok(line)
     }
 
     /// The idle connections to this server, for the manager.
@@ -300,20 +300,11 @@ impl Origins {
         offers.collect()
     }
 
-    /// Takes an idle connection out that still works: the newest one that fits, and has been idle since then.
+    /// Takes an idle connection out that still works, or one that carries several messages and has room: the newest
+    /// one that fits, and has been idle since then.
     async fn take(&self, to: &Destination, fits: impl Fn(&Line, Instant) -> bool) -> Option<Line> {
         loop {
-            let mut line = {
-                let mut idle = self.lock();
-                let lines = idle.servers.get_mut(to)?;
-                let at = lines.iter().rposition(|(line, since)| fits(line, *since))?;
-                let (line, _) = lines.remove(at);
-                if lines.is_empty() {
-                    idle.servers.remove(to);
-                }
-                idle.count -= 1;
-                line
-            };
+            let mut line = self.lock().take(to, &fits)?;
             if line.is_ready().await {
                 return Some(line);
             }
@@ -322,21 +313,10 @@ impl Origins {
 
     fn keep(&self, line: Line) {
         // It looks, and goes on from its last answer to the next one, before there is one.
-        if line.is_closed() {
-            return;
-        }
-        let mut idle = self.lock();
-        if idle.count >= MOST {
-            idle.tidy();
-        }
-        if idle.count < MOST {
-            let lines = idle.servers.entry(line.to().clone()).or_default();
-            let network = |line: &Line| line.by().and_then(|by| by.interface.clone());
-            let mine = network(&line);
-            if lines.iter().filter(|(other, _)| network(other) == mine).count() < MOST_EACH {
-                lines.push((line, Instant::now()));
-                idle.count += 1;
-            }
+        if line.is_shared() {
+            self.lock().rests(&line);
+        } else if !line.is_closed() {
+            self.lock().put(line);
         }
     }
 
@@ -361,31 +341,6 @@ fn watch(stream: &tokio::net::TcpStream) {
 fn failure(by: &Candidate) -> Option<Report> {
     let failed = Tried { interface: by.interface.clone()?, destination: by.destination };
     Some(Report { failed: Some(failed), ..Report::default() })
-}
-
-/// Closes those that have been idle for too long by now, and drops those that are closed.
-fn keep_good(lines: &mut Vec<(Line, Instant)>, now: Instant) {
-    lines.retain(|(line, since)| now.duration_since(*since) < IDLE && !line.is_closed());
-}
-
-impl Idle {
-    fn tidy(&mut self) {
-        let now = Instant::now();
-        self.servers.retain(|_, lines| {
-            keep_good(lines, now);
-            !lines.is_empty()
-        });
-        self.count = self.servers.values().map(Vec::len).sum();
-    }
-
-    /// Those to this server that still work.
-    fn good(&mut self, to: &Destination) -> &[(Line, Instant)] {
-        let Some(lines) = self.servers.get_mut(to) else { return &[] };
-        let before = lines.len();
-        keep_good(lines, Instant::now());
-        self.count -= before - lines.len();
-        lines
-    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) struct Speaker {
 type Driven = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
 /// What moves a connection, shared by those that wait for it. Empty once it has ended, or moves by itself.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Driver(Arc<Mutex<Option<Driven>>>);
 
 impl Driver {
@@ -138,6 +138,13 @@ impl Drop for Speaker {
 pub(super) struct Coming {
     incoming: Incoming,
     driver: Driver,
+}
+
+impl Coming {
+    /// One of a connection that moves by itself.
+    pub(super) fn of(incoming: Incoming) -> Self {
+        Self { incoming, driver: Driver::default() }
+    }
 }
 
 impl Body for Coming {

@@ -139,7 +139,7 @@ impl Worker {
                     self.assembly.done(range.start);
                     if at < range.end {
                         // The rest of it is another worker's, and must not take the network's time.
-                        lease.line().hang_up();
+                        lease.line().cut_off();
                     }
                     let rate = (at - range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
                     bytes = ((rate * RANGE_TIME) as u64).min(self.assembly.window() / workers);
@@ -171,8 +171,10 @@ impl Worker {
     }
 
     async fn broke(&self, broken: Broken, lease: Lease) -> String {
+        let mut lease = lease;
         match broken {
             Broken::Path(why) => {
+                lease.line().leave();
                 if let Some(by) = lease.by() {
                     self.object.origins.failed(&self.object.to, by).await;
                 }
@@ -203,7 +205,8 @@ impl Worker {
     }
 
     async fn again(&self, by: Option<Candidate>) -> Result<Lease, UpstreamError> {
-        self.object.origins.lease_new(&self.object.to, &Intents::default(), by.into_iter().collect()).await
+        let (origins, ways) = (&self.object.origins, by.into_iter().collect());
+        origins.lease_new(&self.object.to, &Intents::default(), ways, false).await
     }
 
     /// Fetches a range. `at` is the first byte of it that has not come.

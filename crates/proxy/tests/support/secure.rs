@@ -239,8 +239,13 @@ impl Curled {
     }
 }
 
-/// Runs curl with this proxy and this authority.
+/// Runs curl with this proxy and this authority, over HTTP/1.1.
 pub fn curl(proxy: std::net::SocketAddr, authority: &Path, args: &[&str]) -> Curled {
+    curl_of(proxy, authority, &[&["--http1.1"][..], args].concat())
+}
+
+/// The same as curl would by itself: over HTTP/2, if the other side speaks that.
+pub fn curl_of(proxy: std::net::SocketAddr, authority: &Path, args: &[&str]) -> Curled {
     let mut command = Command::new("curl");
     for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"]
     {

@@ -42,7 +42,7 @@ impl Origins {
         self.ahead.lately.put(to, ());
         let (origins, to) = (Arc::clone(self), to.clone());
         tokio::spawn(FutureExt::boxed(async move {
-            match origins.connect(&to, &Intents::default(), vec![by]).await {
+            match origins.connect(&to, &Intents::default(), vec![by], false).await {
                 Ok(line) => origins.keep(line),
                 Err(error) => tracing::debug!(%error, %to, "no connection is opened ahead"),
             }

@@ -24,7 +24,9 @@ impl Origins {
         let asked = Instant::now();
         let offers = self.offers(to);
         let mut open: Vec<OpenConnection> = offers.iter().map(|offer| offer.open).collect();
+        // One that carries several messages may be offered too.
         let on = longest.on;
+        open.retain(|one| one.id != on.id);
         open.push(OpenConnection { id: on.id, source: on.source, scheduled: longest.left });
         let completes_ms = completes.min(LONGEST).as_secs_f64() * 1000.0;
         let under_way = UnderWay { connection: on.id, completes_ms };
