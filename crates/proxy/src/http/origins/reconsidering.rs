@@ -10,6 +10,8 @@ use whimbrel_multiaccess::protocol::{OpenConnection, UnderWay};
 
 /// What takes longer is said to take so long.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// The manager answers within this time, or all stays as it is.
+const ANSWER: Duration = Duration::from_secs(1);
 
 impl Origins {
     /// Asks about a range that is under way, and will be complete after so long if nothing changes. `None`: all of
@@ -31,7 +33,8 @@ impl Origins {
         let completes_ms = completes.min(LONGEST).as_secs_f64() * 1000.0;
         let under_way = UnderWay { connection: on.id, completes_ms };
         let intents = Intents::receive(longest.left);
-        let verdict = client.reconsider(to.host(), to.port(), intents, open, under_way).await?;
+        let asking = client.reconsider(to.host(), to.port(), intents, open, under_way);
+        let verdict = tokio::time::timeout(ANSWER, asking).await.ok().flatten()?;
         Some(Decided::of(verdict, asked, &offers, client))
     }
 }
