@@ -2,9 +2,11 @@
 
 mod steering;
 mod under_way;
+mod wifi;
 
 pub use steering::{Steer, Steered};
 pub use under_way::UnderWay;
+pub use wifi::Wifi;
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -337,6 +339,9 @@ pub struct PathReport {
     pub connections: u32,
     /// Units that are scheduled.
     pub scheduled: u32,
+    /// What its driver says, where it is Wi-Fi.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wifi: Option<Wifi>,
 }
 
 /// A decision as it is told of.
