@@ -1,6 +1,5 @@
 //! A program's side of the manager's socket.
 
-mod ahead;
 mod connect;
 mod idle;
 pub(crate) mod lines;

@@ -1,6 +1,8 @@
 //! Connections that were released, by host and port.
 
-use super::ahead::Ahead;
+mod ahead;
+
+use ahead::Ahead;
 use crate::protocol::OpenConnection;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 /// A connection that nobody used for so long is closed: servers do so too.
-pub(super) const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(60);
 /// Idle connections to one host and port.
 const MOST_EACH: usize = 8;
 /// Idle connections altogether.

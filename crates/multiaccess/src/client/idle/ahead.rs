@@ -1,6 +1,6 @@
 //! To which hosts a connection was opened lately before anything needed it.
 
-use super::idle::{IDLE, Key};
+use super::{IDLE, Key};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ const REMEMBERED: usize = 1024;
 /// The manager is told of idle connections alone: while all are in use it says with each message that another one
 /// is worth it.
 #[derive(Default)]
-pub(super) struct Ahead {
+pub(in crate::client) struct Ahead {
     opened: HashMap<Key, Instant>,
 }
 
 impl Ahead {
     /// Whether one may be opened to this host now, because none was in the time for which idle ones are kept. It
     /// counts as opened then.
-    pub(super) fn begins(&mut self, key: &Key, now: Instant) -> bool {
+    pub(in crate::client) fn begins(&mut self, key: &Key, now: Instant) -> bool {
         self.opened.retain(|_, at| now.saturating_duration_since(*at) < IDLE);
         if self.opened.contains_key(key) || self.opened.len() >= REMEMBERED {
             return false;
