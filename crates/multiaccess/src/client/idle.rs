@@ -2,8 +2,8 @@
 
 mod ahead;
 
-use ahead::Ahead;
 use crate::protocol::OpenConnection;
+use ahead::Ahead;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
