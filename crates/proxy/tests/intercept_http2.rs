@@ -205,6 +205,57 @@ async fn says_wrong_things(proxy: &Serving, origin: &Http2Origin, authority: &Pa
     }
 }
 
+/// A frame of HTTP/2 (RFC 9113, §4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+#[test]
+fn who_takes_back_one_request_after_the_other_loses_the_connection_and_asks_no_server_anything() {
+    let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
+    let origin = Http2Origin::start(servers.config("localhost"), content(10));
+    let proxy = for_port(&key, origin.port, &servers.file);
+    let host = format!("localhost:{}", origin.port);
+    let mut inside = secure::client_speaking(
+        connect(proxy.address),
+        ("localhost", origin.port),
+        &key.certificate(),
+        aws_lc_rs::default_provider(),
+        &[b"h2", b"http/1.1"],
+    );
+    let mut words = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    words.extend(frame(4, 0, 0, &[]));
+    // `:method GET`, `:scheme https`, `:path /` and a literal `:authority` (RFC 7541, appendix A).
+    let mut head = vec![0x82, 0x87, 0x84, 0x01, host.len() as u8];
+    head.extend(host.as_bytes());
+    for n in 0..100 {
+        // A request, and RST_STREAM with CANCEL: all of it comes before the first one is looked at.
+        words.extend(frame(1, 0x05, 2 * n + 1, &head));
+        words.extend(frame(3, 0, 2 * n + 1, &8u32.to_be_bytes()));
+    }
+    inside.write_all(&words).unwrap();
+    inside.flush().unwrap();
+    // GOAWAY with ENHANCE_YOUR_CALM, among whatever else.
+    let reason = loop {
+        let mut header = [0; 9];
+        inside.read_exact(&mut header).unwrap();
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; length as usize];
+        inside.read_exact(&mut payload).unwrap();
+        if header[3] == 7 {
+            break payload[4..8].to_vec();
+        }
+    };
+    assert_eq!(reason, 11u32.to_be_bytes());
+    assert!(origin.seen().is_empty(), "{:?}", origin.seen());
+    let got = curl_of(proxy.address, &key.certificate(), &["--http2", &origin.url("/")]);
+    assert_eq!((got.code, got.out), (Some(0), content(10)), "{}", got.error);
+}
+
 #[test]
 fn websocket_is_asked_for_over_http1_of_a_server_that_would_rather_speak_http2() {
     let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
