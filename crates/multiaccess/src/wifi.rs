@@ -1,6 +1,6 @@
 //! What is known of Wi-Fi: asked of the kernel for as long as the manager runs, where there is any.
 
-use crate::genl::Family;
+use crate::genl::{Family, Generic};
 use crate::kernel::Kernel;
 use crate::nl80211::{self, Channel, Station};
 use crate::protocol::Wifi;
@@ -61,7 +61,7 @@ async fn watch(shared: &Shared) -> io::Result<()> {
     let mut before = HashMap::new();
     loop {
         let mut interfaces = Vec::new();
-        let note = |told| interfaces.extend(nl80211::interface(&told));
+        let note = |told: Generic| interfaces.extend(nl80211::interface(&told));
         kernel.dump(nl80211::interfaces(family), note).await?;
         interfaces.truncate(MOST);
         if interfaces.is_empty() {
