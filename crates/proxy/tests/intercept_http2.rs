@@ -18,9 +18,10 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use secure::{Authority, Key, SecureOrigin, curl_of, roots};
 use sha2::{Digest as _, Sha256};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use support::{LIMIT, Serving, connect, field, has, proxy_of, read_head};
 use tokio_rustls::TlsConnector;
 use whimbrel_proxy::HttpProxy;
@@ -254,6 +255,35 @@ fn who_takes_back_one_request_after_the_other_loses_the_connection_and_asks_no_s
     assert!(origin.seen().is_empty(), "{:?}", origin.seen());
     let got = curl_of(proxy.address, &key.certificate(), &["--http2", &origin.url("/")]);
     assert_eq!((got.code, got.out), (Some(0), content(10)), "{}", got.error);
+}
+
+#[test]
+fn a_head_that_never_ends_does_not_keep_a_connection_of_http2_open() {
+    let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
+    let origin = Http2Origin::start(servers.config("localhost"), content(10));
+    let interception = key.intercepts(&[&format!("localhost:{}", origin.port)], &servers.file);
+    let proxy = proxy_of(
+        |settings| settings.request_limit = Duration::from_secs(3),
+        |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
+    );
+    let mut inside = secure::client_speaking(
+        connect(proxy.address),
+        ("localhost", origin.port),
+        &key.certificate(),
+        aws_lc_rs::default_provider(),
+        &[b"h2", b"http/1.1"],
+    );
+    let mut words = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    words.extend(frame(4, 0, 0, &[]));
+    // END_STREAM, and no END_HEADERS.
+    words.extend(frame(1, 0x01, 1, &[0x82]));
+    inside.write_all(&words).unwrap();
+    inside.flush().unwrap();
+    // However it ends: it does before this client has waited for too long.
+    let ended = inside.read_to_end(&mut Vec::new());
+    let is_open =
+        ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    assert!(!is_open && origin.seen().is_empty(), "it is open still");
 }
 
 #[test]

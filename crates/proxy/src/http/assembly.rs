@@ -103,8 +103,7 @@ impl Assembly {
     }
 
     /// Waits for a range to fetch, which has to be told [`Assembly::done`] or be given back. Its end may be given
-    /// to another worker meanwhile. `None`: there is
-    /// nothing left to do. Cancel-safe.
+    /// to another worker meanwhile. `None`: there is nothing left to do. Cancel-safe.
     pub(super) async fn take(&self, want: Want) -> Option<Range<u64>> {
         loop {
             let changed = self.changed.notified();

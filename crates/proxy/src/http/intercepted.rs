@@ -184,7 +184,7 @@ impl Intercepting {
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
         let watched = Watched::new(stream, Arc::clone(&traffic));
         match is_http2 {
-            true => speaking::speak_http2(watched, limits, &answering).await,
+            true => speaking::speak_http2(Box::new(watched), limits, &answering).await,
             false => speaking::speak(watched, &traffic, limits, &answering).await,
         }
         if let Some(Agreed::Tunnel(tunnel)) = slot.take() {
