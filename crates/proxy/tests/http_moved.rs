@@ -52,6 +52,10 @@ fn a_network_that_was_not_known_at_the_beginning_carries_its_share_of_a_download
     let world = World::new(&[(10, 20), (10, 20)], "");
     let large = Object::start(&world, 4 << 20);
     let _near = world.fill(0, &large);
+    // Without that the policy would take both for equal.
+    world.until_seen("the first link has a rate", |path| {
+        path.interface != "link0" || (path.srtt_min_ms.is_some() && path.down_best.is_some())
+    });
     // So large that the policy leaves the other one out, of which no rate is known.
     let object = Object::start(&world, 32 << 20);
     let mut far = None;

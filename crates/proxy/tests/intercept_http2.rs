@@ -18,7 +18,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use secure::{Authority, Key, SecureOrigin, curl_of, roots};
 use sha2::{Digest as _, Sha256};
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,6 +215,16 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Reads one: its kind, its stream, and what it carries.
+fn read_frame(from: &mut impl Read) -> std::io::Result<(u8, u32, Vec<u8>)> {
+    let mut header = [0; 9];
+    from.read_exact(&mut header)?;
+    let [a, b, c, kind, _, stream @ ..] = header;
+    let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    from.read_exact(&mut payload)?;
+    Ok((kind, u32::from_be_bytes(stream), payload))
+}
+
 #[test]
 fn who_takes_back_one_request_after_the_other_loses_the_connection_and_asks_no_server_anything() {
     let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
@@ -242,12 +252,8 @@ fn who_takes_back_one_request_after_the_other_loses_the_connection_and_asks_no_s
     inside.flush().unwrap();
     // GOAWAY with ENHANCE_YOUR_CALM, among whatever else.
     let reason = loop {
-        let mut header = [0; 9];
-        inside.read_exact(&mut header).unwrap();
-        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-        let mut payload = vec![0; length as usize];
-        inside.read_exact(&mut payload).unwrap();
-        if header[3] == 7 {
+        let (kind, _, payload) = read_frame(&mut inside).unwrap();
+        if kind == 7 {
             break payload[4..8].to_vec();
         }
     };
@@ -284,6 +290,42 @@ fn a_head_that_never_ends_does_not_keep_a_connection_of_http2_open() {
     let is_open =
         ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
     assert!(!is_open && origin.seen().is_empty(), "it is open still");
+}
+
+#[test]
+fn an_answer_that_its_server_takes_back_without_an_error_does_not_look_whole() {
+    let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
+    let mut config = servers.config("localhost");
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let origin = SecureOrigin::start(config, |_, stream| {
+        // Behind `PRI * HTTP/2.0`, which was read as a head.
+        let mut words = [0; 6];
+        if stream.read_exact(&mut words).is_err() || words != *b"SM\r\n\r\n" {
+            return false;
+        }
+        let mut says = frame(4, 0, 0, &[]);
+        while let Ok((kind, number, _)) = read_frame(stream) {
+            if kind != 1 {
+                continue;
+            }
+            // `:status 200`, a part of the body, and RST_STREAM with NO_ERROR.
+            says.extend(frame(1, 0x04, number, &[0x88]));
+            says.extend(frame(0, 0, number, b"hello"));
+            says.extend(frame(3, 0, number, &0u32.to_be_bytes()));
+            if stream.write_all(&says).and_then(|()| stream.flush()).is_err() {
+                return false;
+            }
+            says.clear();
+        }
+        false
+    });
+    let proxy = for_port(&key, origin.port, &servers.file);
+    for how in ["--http2", "--http1.1"] {
+        let got = curl_of(proxy.address, &key.certificate(), &[how, &origin.url("/")]);
+        // 28 is curl's own limit.
+        assert!(!matches!(got.code, None | Some(0 | 28)), "{how}: {:?}, {:?}", got.code, got.text());
+        assert!(b"hello".starts_with(&got.out), "{how}: {:?}", got.text());
+    }
 }
 
 #[test]

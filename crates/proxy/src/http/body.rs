@@ -154,6 +154,10 @@ impl Passing {
                     let is_of_the_network = is_of_the_network(&error);
                     return Poll::Ready(Err(Cut { why: error.into(), is_of_the_network }));
                 }
+                Poll::Ready(None) if !self.incoming.is_whole() => {
+                    let why = "the server takes the rest of it back".into();
+                    return Poll::Ready(Err(Cut { why, is_of_the_network: false }));
+                }
                 Poll::Ready(None) => {
                     if let Some(lease) = self.lease.take() {
                         lease.release();

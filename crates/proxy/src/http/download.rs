@@ -133,6 +133,7 @@ impl Download {
         };
         let may_split = !head.headers.contains_key(SET_COOKIE);
         if fields::authenticates_the_connection(&head.headers) {
+            lease.line().make_private();
             drop(lease);
         } else if span.len() == span.total {
             lease.release();

@@ -120,7 +120,7 @@ impl Line {
         match answer {
             Ok(Ok(answer)) => Ok(match &mut self.speaks {
                 Speaks::One(speaker) => speaker.coming(answer),
-                Speaks::Several(_) => answer.map(Coming::of),
+                Speaks::Several(_) => answer.map(Coming::over_http2),
             }),
             Ok(Err(mut error)) => Err(match error.take_message() {
                 Some(mut request) => {
@@ -212,7 +212,9 @@ impl Line {
 pub(super) fn is_of_the_network(error: &hyper::Error) -> bool {
     let mut cause: Option<&dyn Error> = Some(error);
     while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
+        // That of a stream of HTTP/2 has no source, although it may be the kernel's.
+        let of_stream = error.downcast_ref::<h2::Error>().and_then(h2::Error::get_io);
+        if let Some(error) = of_stream.or_else(|| error.downcast_ref::<io::Error>()) {
             return matches!(
                 error.kind(),
                 ErrorKind::TimedOut

@@ -88,7 +88,7 @@ impl Speaker {
             // It ends by leaving what it carries to its user, who waits for that.
             self.detach();
         }
-        answer.map(|incoming| Coming { incoming, driver: self.driver.clone() })
+        answer.map(|incoming| Coming { incoming, driver: self.driver.clone(), is_of_http2: false })
     }
 
     /// Waits until it takes a request.
@@ -138,12 +138,19 @@ impl Drop for Speaker {
 pub(super) struct Coming {
     incoming: Incoming,
     driver: Driver,
+    is_of_http2: bool,
 }
 
 impl Coming {
-    /// One of a connection that moves by itself.
-    pub(super) fn of(incoming: Incoming) -> Self {
-        Self { incoming, driver: Driver::default() }
+    /// One over HTTP/2, whose connection moves by itself.
+    pub(super) fn over_http2(incoming: Incoming) -> Self {
+        Self { incoming, driver: Driver::default(), is_of_http2: true }
+    }
+
+    /// Whether nothing is missing of what has ended. A stream of HTTP/2 that its server takes back without an error
+    /// ends for hyper as one that is whole (RFC 9113, §8.1).
+    pub(super) fn is_whole(&self) -> bool {
+        !self.is_of_http2 || self.incoming.is_end_stream()
     }
 }
 
