@@ -87,8 +87,12 @@ pub(super) async fn speak_http2(watched: Box<dyn Duplex>, limits: Limits, answer
         ended = connection.as_mut() => ended,
         () = nothing_is_asked(&traffic, &asked, limits.head) => {
             connection.as_mut().graceful_shutdown();
-            // A client that does not agree to the end is not waited for any longer.
-            tokio::time::timeout(limits.head, connection).await.unwrap_or(Ok(()))
+            // A request that was on its way then is answered. A client that does not agree to the end is not
+            // waited for any longer.
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = nothing_is_asked(&traffic, &asked, limits.head) => Ok(()),
+            }
         }
     };
     if let Err(error) = ended {
