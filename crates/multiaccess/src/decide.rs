@@ -1,18 +1,23 @@
 //! A decision: what is asked and what is known, put before the policy, and its answer in words that a program
 //! can act on. No sockets and no clock.
 
+mod checks;
+mod moving;
+
+pub(crate) use checks::{AskError, check};
+
 use crate::failures::Failures;
 use crate::load::Load;
 use crate::paths::round;
 use crate::protocol::{
-    Ask, Chosen, Decided, Deciding, MAX_LISTED, OpenOn, PartWay, Protocol, SocketOptions, Verdict, Way,
+    Ask, Chosen, Decided, Deciding, OpenOn, PartWay, Protocol, SocketOptions, Verdict, Way,
 };
 use crate::{Paths, words};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use whimbrel_access::{
-    Analytic, Choice, Connection, ConnectionId, Decision, Destination, IntentError, Intents, MAX_PATHS,
-    PathEstimate, PathId, PathList, Policy, Rule, Seconds, Situation, Timeliness,
+    Analytic, Choice, Connection, ConnectionId, Decision, Destination, Intents, MAX_PATHS, PathEstimate,
+    PathId, PathList, Policy, Rule, Seconds, Situation, Timeliness,
 };
 
 /// What counts as received where nobody says how much it is: the median of a page's objects, roughly.
@@ -32,24 +37,6 @@ pub(crate) struct Candidate {
     pub(crate) address: SocketAddr,
     /// The kernel's number of the interface whose DNS answered with it. `None`: any interface may go there.
     pub(crate) interface: Option<u32>,
-}
-
-/// Why nothing can be decided.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AskError {
-    #[error("intents: {0}")]
-    Intents(#[from] IntentError),
-    #[error("{0} are listed; at most {MAX_LISTED} addresses and as many connections are looked at")]
-    Many(usize),
-    #[error("connection {0} is listed twice: give each a number of its own")]
-    Twice(u32),
-}
-
-/// Checks what the form of a question alone does not rule out.
-pub(crate) fn check(ask: &Ask) -> Result<(), AskError> {
-    ask.intents.validate()?;
-    let most = ask.addresses.len().max(ask.connections.len());
-    if most > MAX_LISTED { Err(AskError::Many(most)) } else { Ok(()) }
 }
 
 /// What is kept of another program's reason, in characters.
@@ -97,7 +84,8 @@ impl Decider {
         Self { adds_measured: true, ..Self::new(policy) }
     }
 
-    /// Decides for a client at this time. What another program chose goes first, as far as it is possible.
+    /// Decides for a client at this time. What another program chose goes first, as far as it is possible; of
+    /// what is under way none is asked.
     ///
     /// # Errors
     /// When a connection is listed twice.
@@ -139,12 +127,18 @@ impl Decider {
         }
         if verdict.ways.is_empty() {
             verdict.policy = self.policy.name().to_owned();
-            let mut forecast = Analytic::new(situation, self.policy.sharing(), UNKNOWN_SIZE);
-            self.decision.clear();
-            self.policy.decide(&situation, &mut forecast, &mut self.decision);
-            case.fill(&self.decision, &mut verdict);
+            let (policy, decision) = (&mut *self.policy, &mut self.decision);
+            decision.clear();
+            match &ask.under_way {
+                Some(under_way) => moving::reconsider(policy, &situation, under_way, decision),
+                None => {
+                    let mut forecast = Analytic::new(situation, policy.sharing(), UNKNOWN_SIZE);
+                    policy.decide(&situation, &mut forecast, decision);
+                }
+            }
+            case.fill(decision, &mut verdict);
         }
-        if verdict.ways.is_empty() {
+        if verdict.ways.is_empty() && ask.under_way.is_none() {
             let is_here = |candidate: &Candidate| paths.are_at(candidate.address.ip());
             verdict.local = !candidates.is_empty() && candidates.iter().all(is_here);
             verdict.problems.push(match verdict.local {

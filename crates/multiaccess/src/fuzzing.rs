@@ -1,7 +1,9 @@
 //! What fuzz targets need: lines of a client, heard by the parts of a manager that no socket is needed for.
 
 use crate::decide::Candidate;
+use crate::genl::Generic;
 use crate::helper::words;
+use crate::nl80211;
 use crate::paths::Numbers;
 use crate::request::{self, Said};
 use crate::shared::Shared;
@@ -12,8 +14,9 @@ use std::sync::Arc;
 use whimbrel_access::{BytesPerSecond, Cost, PathEstimate, Seconds};
 
 /// Hears these lines as those of one client, which also is the program that decides. Panics if a decision is
-/// none that the lines allow. The helper hears them too.
+/// none that the lines allow. The helper hears them too, and they are read as the kernel's words of Wi-Fi.
 pub fn client(lines: &[u8]) {
+    heard_of_wifi(lines);
     let settings = Settings { metered: vec!["usb0".to_owned()], external: Some(1), ..Settings::default() };
     let shared = Shared::new(settings).expect("the default policy");
     let mut numbers = Numbers::new(&shared.settings);
@@ -42,7 +45,9 @@ pub fn client(lines: &[u8]) {
                     let costs = way.interface == "usb0" && ask.intents.cost == Some(Cost::NoExpense);
                     assert!(!costs, "{way:?}");
                 }
-                assert!(!verdict.ways.is_empty() || !verdict.problems.is_empty(), "nothing is said");
+                // What is under way may stay where it is.
+                let is_answered = !verdict.ways.is_empty() || ask.under_way.is_some();
+                assert!(is_answered || !verdict.problems.is_empty(), "nothing is said");
             }
             Said::Report(report) => drop(shared.note(1, report)),
             Said::Policy(offer) => questions = shared.external.offer(1, &offer.name).ok().or(questions),
@@ -61,6 +66,16 @@ fn heard_by_the_helper(line: &[u8]) {
     if let Ok(order) = words::decode(line) {
         let again = serde_json::to_vec(&order).expect("an order can be said");
         assert_eq!(words::decode(&again), Ok(order));
+    }
+}
+
+/// Reads these as the kernel's words of Wi-Fi, a command first.
+fn heard_of_wifi(words: &[u8]) {
+    let Some((command, attributes)) = words.split_first() else { return };
+    let told = Generic { family: 0, command: *command, attributes: attributes.to_vec() };
+    let _ = (nl80211::interface(&told), nl80211::station(&told));
+    if let Some(channel) = nl80211::channel(&told) {
+        assert_eq!(channel.busy_since(channel), None, "no time has passed");
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! network_manager               what costs money, by NetworkManager's word
+//! wifi, nl80211                 signal, rates and use of the channel where there is Wi-Fi; its messages (pure)
 //! survey, networks, watch       what there is, and that it changed: asked of the kernel
 //! kernel                        its netlink sockets; links, addresses, leads, counters, diag, netlink and genl
 //!                               are messages (pure)
@@ -75,6 +76,8 @@ mod network_manager;
 #[cfg(target_os = "linux")]
 mod networks;
 #[cfg(target_os = "linux")]
+mod nl80211;
+#[cfg(target_os = "linux")]
 mod parting;
 mod paths;
 pub mod protocol;
@@ -101,6 +104,8 @@ mod survey;
 mod target;
 #[cfg(target_os = "linux")]
 mod watch;
+#[cfg(target_os = "linux")]
+mod wifi;
 #[cfg(target_os = "linux")]
 mod words;
 

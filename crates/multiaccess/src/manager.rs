@@ -5,7 +5,7 @@ use crate::parting::{TOLD_WITHIN, part};
 use crate::protocol::Answer;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::{Settings, SettingsError, network_manager, steer};
+use crate::{Settings, SettingsError, network_manager, steer, wifi};
 use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
@@ -70,6 +70,7 @@ impl Manager {
         tasks.spawn(FutureExt::boxed(measuring.run(Arc::clone(&shared))));
         tasks.spawn(FutureExt::boxed(accept(listener, Arc::clone(&shared), serves_all)));
         tasks.spawn(FutureExt::boxed(steer::run(Arc::clone(&shared))));
+        tasks.spawn(FutureExt::boxed(wifi::run(Arc::clone(&shared))));
         if shared.settings.networkmanager {
             tasks.spawn(FutureExt::boxed(network_manager::run(Arc::clone(&shared))));
         }

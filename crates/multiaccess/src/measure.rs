@@ -97,6 +97,7 @@ impl Measuring {
         let before = shared.paths();
         let mut paths = Paths::of(measured, &shared.settings, &mut self.numbers);
         paths.meter(&shared.metered());
+        paths.set_wifi(shared.wifi());
         if paths.differs_from(&before) {
             tracing::info!(paths = paths.present().count(), "interfaces, addresses or routes changed");
         }

@@ -1,8 +1,8 @@
 //! The paths of the host at one moment, by the numbers that policies know them by.
 
-use crate::protocol::PathReport;
+use crate::protocol::{PathReport, Wifi};
 use crate::{AccessPath, Prefix, Routes, Settings};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +77,8 @@ pub struct Paths {
     /// By number; `None`: that interface is not there.
     list: Vec<Option<KnownPath>>,
     estimates: Vec<PathEstimate>,
+    /// Of interfaces that are Wi-Fi, by the kernel's numbers. Nothing is decided by it.
+    wifi: Arc<BTreeMap<u32, Wifi>>,
 }
 
 impl Paths {
@@ -86,7 +88,8 @@ impl Paths {
         let measured: Vec<AccessPath> = measured.into_iter().filter(kept).collect();
         let assigned = numbers.assign(&measured);
         let count = numbers.names.len();
-        let mut paths = Self { list: vec![None; count], estimates: vec![PathEstimate::default(); count] };
+        let estimates = vec![PathEstimate::default(); count];
+        let mut paths = Self { list: vec![None; count], estimates, wifi: Arc::default() };
         for (path, number) in measured.into_iter().zip(assigned) {
             let Some(number) = number else { continue };
             let metered = settings.is_metered(&path.interface);
@@ -108,6 +111,11 @@ impl Paths {
             let is_listed = path.as_ref().is_some_and(|path| interfaces.contains(&*path.interface));
             estimate.metered |= is_listed;
         }
+    }
+
+    /// This is known of Wi-Fi.
+    pub(crate) fn set_wifi(&mut self, wifi: Arc<BTreeMap<u32, Wifi>>) {
+        self.wifi = wifi;
     }
 
     /// Whether other networks cost money than there.
@@ -186,6 +194,7 @@ impl Paths {
             loss: known.loss.map(|loss| (loss * 1e6).round() / 1e6),
             connections: known.connections,
             scheduled: known.objects,
+            wifi: self.wifi.get(&path.index).copied(),
         })
     }
 
@@ -225,6 +234,18 @@ pub(crate) mod tests {
 
     fn number(paths: &Paths, name: &str) -> Option<u8> {
         paths.named(name).map(|id| id.0 + 1)
+    }
+
+    #[test]
+    fn what_is_known_of_wifi_is_told_of_its_own_interface() {
+        let settings = Settings::default();
+        let mut numbers = Numbers::new(&settings);
+        let mut paths = Paths::of(vec![plain(2, "wlan0"), plain(3, "eth0")], &settings, &mut numbers);
+        let wifi = Wifi { signal_dbm: Some(-61), busy: Some(0.25), ..Wifi::default() };
+        paths.set_wifi(Arc::new(BTreeMap::from([(2, wifi), (9, Wifi::default())])));
+        let told = paths.report();
+        let of = |name: &str| told.iter().find(|path| path.interface == name).unwrap().wifi;
+        assert_eq!((of("wlan0"), of("eth0")), (Some(wifi), None));
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! What is said on the manager's socket: one JSON object a line, in both directions (`docs/manager.md`).
 
 mod steering;
+mod under_way;
+mod wifi;
 
 pub use steering::{Steer, Steered};
+pub use under_way::UnderWay;
+pub use wifi::Wifi;
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -66,6 +70,10 @@ pub struct Ask {
     /// its own path where the decision has parts.
     #[serde(skip_serializing_if = "is_default")]
     pub track: bool,
+    /// It is under way already, and `size-received` is what is left of it: should the end come another way? Then
+    /// the decision has one part, which is to, and else neither ways nor parts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<UnderWay>,
 }
 
 /// An open connection of a client.
@@ -331,6 +339,9 @@ pub struct PathReport {
     pub connections: u32,
     /// Units that are scheduled.
     pub scheduled: u32,
+    /// What its driver says, where it is Wi-Fi.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wifi: Option<Wifi>,
 }
 
 /// A decision as it is told of.

@@ -4,11 +4,11 @@ use crate::decide::{self, AskError, Candidate};
 use crate::deciders::Deciders;
 use crate::external::External;
 use crate::names::Names;
-use crate::protocol::{Answer, Ask, Report, Tried, Verdict};
+use crate::protocol::{Answer, Ask, Report, Tried, Verdict, Wifi};
 use crate::refusal::Refusal;
 use crate::steering::Steering;
 use crate::{Paths, Settings, load};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     names: Names,
     /// Interfaces that somebody else than the settings says to cost money.
     metered: Mutex<Arc<BTreeSet<String>>>,
+    /// What is known of Wi-Fi, by the kernel's numbers of interfaces.
+    wifi: Mutex<Arc<BTreeMap<u32, Wifi>>>,
     pub(crate) steering: Steering,
 }
 
@@ -57,6 +59,7 @@ impl Shared {
             decisions: broadcast::Sender::new(BEHIND),
             asked: Notify::new(),
             metered: Mutex::default(),
+            wifi: Mutex::default(),
             steering: Steering::default(),
         })
     }
@@ -108,7 +111,9 @@ impl Shared {
             (deciders.user_of(client), verdict)
         };
         self.asked.notify_one();
-        if self.watchers.load(Ordering::Relaxed) > 0 {
+        // What stays where it is is no news.
+        let is_news = ask.under_way.is_none() || !verdict.ways.is_empty();
+        if is_news && self.watchers.load(Ordering::Relaxed) > 0 {
             self.tell(user, ask, &verdict);
         }
         Ok(verdict)
@@ -196,6 +201,16 @@ impl Shared {
     /// The interfaces that cost money beside those of the settings.
     pub(crate) fn metered(&self) -> Arc<BTreeSet<String>> {
         Arc::clone(&self.metered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// This is known of Wi-Fi from now on.
+    pub(crate) fn set_wifi(&self, known: BTreeMap<u32, Wifi>) {
+        *self.wifi.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+    }
+
+    /// What is known of Wi-Fi.
+    pub(crate) fn wifi(&self) -> Arc<BTreeMap<u32, Wifi>> {
+        Arc::clone(&self.wifi.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Has a client of this user decided for apart from those of others.

@@ -251,6 +251,40 @@ fn a_pool_hands_out_released_connections_that_still_work_and_only_those() {
 }
 
 #[test]
+fn a_pool_opens_one_over_the_other_network_ahead_which_counts_as_new_until_it_has_carried_a_message() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20), (20, 20)]);
+    let echo = Echo::start(&world);
+    let mut running = Running::start(&world.client, "");
+    let pool = Pool::new(Client::at(&running.socket()));
+    let asked = || intents("size-received=1000 timeliness=interactive");
+    let mut first = running.runtime.block_on(pool.request(FAR, 7000, asked())).unwrap();
+    running.runtime.block_on(exchange(first.stream()));
+    let end = Instant::now() + LIMIT;
+    // The server may count it later than the client has it.
+    while pool.idle() == 0 || echo.accepted.load(Ordering::Relaxed) < 2 {
+        assert!(Instant::now() < end, "none is opened ahead");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let from = first.stream().local_addr().unwrap().ip();
+    let (other, path) =
+        if from == IpAddr::from([10, 0, 0, 1]) { ([10, 0, 1, 1], 2) } else { ([10, 0, 0, 1], 1) };
+    let accepted = echo.accepted.load(Ordering::Relaxed);
+    // While the first is in use, one is wanted over the other network.
+    running.again(&format!("[policy]\nname = \"single\"\npath = {path}"));
+    for is_new in [true, false] {
+        let mut pooled = running.runtime.block_on(pool.request(FAR, 7000, asked())).unwrap();
+        assert_eq!(pooled.is_new(), is_new, "{}", pooled.why());
+        assert_eq!(pooled.stream().local_addr().unwrap().ip(), IpAddr::from(other));
+        running.runtime.block_on(exchange(pooled.stream()));
+        pooled.release();
+    }
+    assert_eq!(echo.accepted.load(Ordering::Relaxed), accepted, "it is the one that was open");
+}
+
+#[test]
 fn without_a_manager_it_is_the_systems_way_and_released_connections_are_used_again() {
     if !require!() {
         return;

@@ -1,4 +1,5 @@
-//! A forward proxy for HTTP/1.1 (RFC 9110, RFC 9112), for any browser and any program that knows proxies.
+//! A forward proxy for HTTP/1.1 (RFC 9110, RFC 9112), for any browser and any program that knows proxies; and for
+//! HTTP/2 (RFC 9113) where TLS ends in it, towards clients and servers.
 //!
 //! Over plain HTTP each object is a message with intents. Where several networks lead to its server, the
 //! first bytes are asked for by a range, which says how large it is, and the rest comes as the manager's
@@ -14,6 +15,7 @@
 //! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
 //! speaker, moving     HTTP on one of those, and what a request carries
+//! multiplexed, tasks  HTTP/2, several requests at once
 //! decided             what the manager says of a message
 //! turns               how many objects of a server come at a time
 //! exchange, passing   a request and its answer, passed on once
@@ -43,6 +45,7 @@ mod fields;
 mod intercepted;
 mod line;
 mod moving;
+mod multiplexed;
 mod object;
 mod origins;
 mod own_key;
@@ -58,6 +61,7 @@ mod settings;
 mod speaker;
 mod speaking;
 mod target;
+mod tasks;
 mod tunnel;
 mod turns;
 mod validator;

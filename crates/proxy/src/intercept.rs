@@ -60,3 +60,5 @@ impl Interception {
 
 /// What is spoken in a tunnel that is intercepted.
 const HTTP: &[u8] = b"http/1.1";
+/// And what is preferred.
+pub(crate) const HTTP2: &[u8] = b"h2";

@@ -2,12 +2,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/http2.rs"]
+mod http2;
 #[path = "support/networks.rs"]
 mod networks;
 #[path = "support/secure.rs"]
 mod secure;
 mod support;
 
+use http2::Http2Origin;
+use hyper::Version;
 use networks::{FAR, Object, World, content, range};
 use secure::{Authority, Key, SecureOrigin, client, head_of};
 use std::collections::HashSet;
@@ -97,4 +101,40 @@ fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right(
     }
     assert!(seen[1..].iter().all(|head| has(head, "if-range: \"a\"")), "{seen:?}");
     assert_eq!(sources.lock().unwrap().len(), 2, "one network alone was asked: {seen:?}");
+}
+
+#[test]
+fn an_object_comes_over_http2_in_two_steps_over_both_networks_and_arrives_right() {
+    if !require!() {
+        return;
+    }
+    let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
+    let interception = key.intercepts(&[SHOP], &servers.file);
+    let world = World::made(
+        &[(10, 10), (10, 10)],
+        DNS,
+        |_| {},
+        |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
+    );
+    dns(&world.server, [10, 0, 0, 2]);
+    dns(&world.server, [10, 0, 1, 2]);
+    let large = Object::start(&world, 4 << 20);
+    let _open = world.warm_up(&large);
+    let whole = content(8 << 20);
+    let listener = world.server.run(|| TcpListener::bind((FAR, 443)).unwrap());
+    let origin = Http2Origin::on(listener, servers.config(SHOP), whole.clone());
+    let mut inside = client(world.connect(), (SHOP, 443), &key.certificate());
+    let asking = format!("GET /a HTTP/1.1\r\nHost: {SHOP}\r\nConnection: close\r\n\r\n");
+    inside.write_all(asking.as_bytes()).unwrap();
+    let head = head_of(&mut inside).unwrap();
+    assert!(status(&head) == 200 && has(&head, &format!("content-length: {}", whole.len())), "{head}");
+    let mut all = Vec::new();
+    inside.read_to_end(&mut all).unwrap();
+    assert!(all == whole, "other bytes: {} of them", all.len());
+    let seen = origin.seen();
+    assert_eq!(seen[0].1.headers["range"], "bytes=0-8191");
+    assert!(seen.iter().all(|(_, head)| head.version == Version::HTTP_2), "{seen:?}");
+    assert!(seen[1..].iter().all(|(_, head)| head.headers["if-range"] == "\"a\""), "{seen:?}");
+    let sources: HashSet<IpAddr> = seen.iter().map(|(from, _)| *from).collect();
+    assert_eq!(sources.len(), 2, "one network alone was asked: {seen:?}");
 }

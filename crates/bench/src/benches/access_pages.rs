@@ -15,6 +15,7 @@ mod load;
 mod loader;
 mod scenario;
 mod server;
+mod servers;
 mod site;
 mod system;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use self::browser::Browser;
 use self::browser::Installed;
 use self::load::Load;
 use self::scenario::{SCENARIOS, Scenario};
+use self::servers::Servers;
 use self::site::Site;
 use self::system::System;
 use self::world::World;
@@ -71,12 +73,15 @@ pub(crate) struct Choice {
     /// The proxy's `--first-step`, instead of what it has by itself.
     #[arg(long, value_name = "BYTES")]
     first_step: Option<u64>,
+    /// Servers as the paper's (Reno), or as this host's kernel is shipped.
+    #[arg(long, value_enum, default_value_t)]
+    servers: Servers,
 }
 
 impl Default for Choice {
     fn default() -> Self {
         let (browsers, pages, recorded) = (Vec::new(), Vec::new(), RECORDED.into());
-        Self { browsers, pages, scenario: None, recorded, first_step: None }
+        Self { browsers, pages, scenario: None, recorded, first_step: None, servers: Servers::default() }
     }
 }
 
@@ -87,6 +92,7 @@ struct Job<'a> {
     installed: Option<&'a Installed>,
     traces: &'a Path,
     first_step: Option<u64>,
+    servers: Servers,
     round: u32,
     sites: Arc<Vec<Site>>,
 }
@@ -124,7 +130,8 @@ pub(crate) fn run(plan: &Plan, choice: &Choice, traces: &Path, output: &mut Outp
             .flat_map(|round| scenarios.iter().map(move |scenario| (round, *scenario)))
             .map(|(round, scenario)| {
                 let (browser, installed, sites) = (*browser, installed.as_ref(), Arc::clone(&sites));
-                Job { scenario, browser, installed, traces, first_step: choice.first_step, round, sites }
+                let (first_step, servers) = (choice.first_step, choice.servers);
+                Job { scenario, browser, installed, traces, first_step, servers, round, sites }
             })
             .collect();
         let lanes = if *browser == Browser::Client { LANES } else { 1 };
@@ -136,7 +143,8 @@ pub(crate) fn run(plan: &Plan, choice: &Choice, traces: &Path, output: &mut Outp
         failures.extend(done.failures);
     }
     let settings = json!({
-        "congestion_control": world::CONGESTION_CONTROL,
+        "servers": choice.servers.name(),
+        "congestion_control": choice.servers.effective(),
         "carrier": "tcp",
         "initial_window": 10,
         "queue_ms": 100,
@@ -239,7 +247,8 @@ struct Round {
 
 /// Loads every page by every system once.
 fn measure(job: &Job<'_>) -> Result<(Vec<Trial>, Round)> {
-    let mut world = World::new(job.scenario, job.traces, Arc::clone(&job.sites), &System::ALL)?;
+    let sites = Arc::clone(&job.sites);
+    let mut world = World::new(job.scenario, job.traces, sites, &System::ALL, job.servers)?;
     world.first_step = job.first_step;
     if !world.is_multipath() {
         eprintln!("access-pages: the kernel has no MPTCP; eaf-mptcp and mptcp go over TCP");

@@ -1,6 +1,9 @@
 //! Connections that were released, by host and port.
 
+mod ahead;
+
 use crate::protocol::OpenConnection;
+use ahead::Ahead;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -22,12 +25,16 @@ pub(super) type Key = (String, u16);
 pub(super) struct Idle {
     next: u32,
     hosts: HashMap<Key, Vec<Resting>>,
+    /// To which hosts one was opened before anything needed it.
+    pub(super) ahead: Ahead,
 }
 
 /// One of them.
 pub(super) struct Resting {
     pub(super) id: u32,
     pub(super) stream: TcpStream,
+    /// Whether a message has passed on it.
+    pub(super) has_carried: bool,
     source: IpAddr,
     destination: SocketAddr,
     since: Instant,
@@ -86,8 +93,8 @@ impl Idle {
         Some(taken)
     }
 
-    /// Puts one in, if there is room.
-    pub(super) fn put(&mut self, key: Key, id: u32, stream: TcpStream) {
+    /// Puts one in, if there is room: after a message, or one that has not carried any.
+    pub(super) fn put(&mut self, key: Key, id: u32, stream: TcpStream, has_carried: bool) {
         let (Ok(source), Ok(destination)) = (stream.local_addr(), stream.peer_addr()) else { return };
         self.hosts.retain(|_, resting| {
             resting.retain(Resting::is_good);
@@ -98,8 +105,15 @@ impl Idle {
         }
         let resting = self.hosts.entry(key).or_default();
         if resting.len() < MOST_EACH {
-            resting.push(Resting { id, stream, source: source.ip(), destination, since: Instant::now() });
+            let (source, since) = (source.ip(), Instant::now());
+            resting.push(Resting { id, stream, has_carried, source, destination, since });
         }
+    }
+
+    /// Puts one in that was opened before anything needed it.
+    pub(super) fn put_fresh(&mut self, key: Key, stream: TcpStream) {
+        let id = self.number();
+        self.put(key, id, stream, false);
     }
 
     /// Those to this host, when the others are closed.

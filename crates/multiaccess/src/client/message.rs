@@ -3,7 +3,7 @@
 
 use super::connect::{is_local, target};
 use super::{Client, ClientError};
-use crate::protocol::{Ask, OpenConnection, Report, Verdict};
+use crate::protocol::{Ask, OpenConnection, Report, UnderWay, Verdict};
 use whimbrel_access::{Granularity, Intents};
 
 /// A message that cannot come in parts, as it is asked about: what Table I has for messages counts, and it is
@@ -49,6 +49,28 @@ impl Client {
             Err(error) => {
                 self.tell_once(&error);
                 Ok(None)
+            }
+        }
+    }
+
+    /// Asks whether the end of a message that is under way should come another way: `intents` say how much is left
+    /// of it, and `connections` list the one that it is on. The part of the decision is what should, and it counts
+    /// as scheduled like a unit of its own. `None`: all of it stays, or nobody answers.
+    pub async fn reconsider(
+        &self,
+        host: &str,
+        port: u16,
+        intents: Intents,
+        connections: Vec<OpenConnection>,
+        under_way: UnderWay,
+    ) -> Option<Verdict> {
+        let (to, under_way) = (Some(target(host, port)), Some(under_way));
+        let ask = Ask { intents, to, connections, track: true, under_way, ..Ask::default() };
+        match self.ask(ask).await {
+            Ok(verdict) => (!verdict.parts.is_empty()).then_some(verdict),
+            Err(error) => {
+                tracing::debug!(%error, "what is under way stays where it is");
+                None
             }
         }
     }

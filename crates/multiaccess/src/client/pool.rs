@@ -8,6 +8,7 @@ use super::{Candidate, Client, ClientError, Connected};
 use crate::protocol::{Ask, Report, SocketOptions, Verdict, Way};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::net::TcpStream;
 use whimbrel_access::Intents;
 
@@ -37,7 +38,8 @@ impl Pool {
     }
 
     /// Gives a connection to this host and port: one that was released and still works, or a new one, as the
-    /// manager says. What it carries counts as scheduled until it is released or closed.
+    /// manager says. What it carries counts as scheduled until it is released or closed. Where the manager
+    /// says that a connection over another network is worth it for what comes next, that is opened beside.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -58,7 +60,10 @@ impl Pool {
             Ok(verdict) if verdict.ways.is_empty() => {
                 return Err(ClientError::NoWay { to, why: verdict.problems.join("; ") });
             }
-            Ok(verdict) => (verdict.ways, verdict.unit),
+            Ok(verdict) => {
+                self.open_ahead(&key, verdict.warm);
+                (verdict.ways, verdict.unit)
+            }
             Err(error) => return self.by_system(Some(error), key, &to).await,
         };
         // Until it is handed out, the unit has to be taken back if anything fails.
@@ -128,14 +133,30 @@ impl Pool {
     }
 
     fn reused(&self, key: Key, taken: Resting, unit: Option<u64>, why: String) -> Pooled {
-        let Resting { id, stream, .. } = taken;
-        Pooled { stream: Some(stream), is_new: false, why, id, key, unit, pool: self.clone() }
+        let Resting { id, stream, has_carried, .. } = taken;
+        Pooled { stream: Some(stream), is_new: !has_carried, why, id, key, unit, pool: self.clone() }
     }
 
     fn opened(&self, key: Key, connected: Connected, unit: Option<u64>) -> Pooled {
         let Connected { stream, by } = connected;
         let id = self.lock().number();
         Pooled { stream: Some(stream), is_new: true, why: by.why, id, key, unit, pool: self.clone() }
+    }
+
+    /// Opens a connection that is idle then, so that the manager is told of it with the next question: once for
+    /// each host in the time for which idle ones are kept. Holds nobody up.
+    fn open_ahead(&self, key: &Key, way: Option<Way>) {
+        let Some(by) = way.and_then(Candidate::of_way) else { return };
+        if !self.lock().ahead.begins(key, Instant::now()) {
+            return;
+        }
+        let (pool, key) = (self.clone(), key.clone());
+        self.client.beside(|client| async move {
+            match client.connect_by(vec![by], &target(&key.0, key.1)).await {
+                Ok(connected) => pool.lock().put_fresh(key, connected.stream),
+                Err(error) => tracing::debug!(%error, "no connection is opened ahead"),
+            }
+        });
     }
 
     /// How many connections are idle.
@@ -163,8 +184,7 @@ fn beside(way: Way, destination: SocketAddr) -> Candidate {
 }
 
 impl Pooled {
-    /// Whether it was opened for this message: then it may need what belongs to a connection, such as a
-    /// handshake.
+    /// Whether no message has passed on it: then it may need what belongs to a connection, such as a handshake.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -184,7 +204,7 @@ impl Pooled {
     /// The message and its answer have passed, and the connection may serve another.
     pub fn release(mut self) {
         if let Some(stream) = self.stream.take() {
-            self.pool.lock().put(self.key.clone(), self.id, stream);
+            self.pool.lock().put(self.key.clone(), self.id, stream, true);
         }
     }
 
@@ -244,7 +264,7 @@ mod tests {
             let stream = TcpStream::connect(at).await.unwrap();
             open.push(listener.accept().await.unwrap());
             let id = pool.lock().number();
-            pool.lock().put(key.clone(), id, stream);
+            pool.lock().put(key.clone(), id, stream, true);
         }
         let offers = pool.lock().offers(&key);
         let choose = || pool.choose(&key, vec![reuse(1, at.ip())], &offers);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::paths::tests::interface;
 use crate::paths::{Numbers, Paths};
-use crate::protocol::OpenConnection;
+use crate::protocol::{OpenConnection, UnderWay};
 use crate::{AccessPath, Settings};
 use proptest::prelude::*;
 use whimbrel_access::{BytesPerSecond, Granularity, PolicySpec};
@@ -144,6 +144,54 @@ fn each_part_of_a_message_is_scheduled_on_its_own_path() {
         assert!(decider.load.done(1, unit));
     }
     assert_eq!(decided(&mut decider, &paths, &question).parts, verdicts[0].parts);
+}
+
+/// An object of which so much is left, which comes over the near path until then.
+fn under_way(left: u64, completes_ms: f64) -> Ask {
+    let open = OpenConnection { id: 1, source: IpAddr::from([192, 168, 1, 10]), scheduled: left };
+    let under_way = Some(UnderWay { connection: 1, completes_ms });
+    Ask { connections: vec![open], under_way, track: true, ..ask(&format!("size-received={left}")) }
+}
+
+#[test]
+fn the_end_of_what_is_under_way_moves_as_far_as_all_of_it_is_there_sooner() {
+    let (mut decider, paths) = (decider("whimbrel"), asymmetric());
+    // At 250 kB/s it takes eight seconds. Fifteen sixteenths of it take 200 + 750 ms over the far path, and what
+    // stays takes 500 ms; with seven eighths what stays would take a second.
+    let verdict = decided(&mut decider, &paths, &under_way(2_000_000, 8000.0));
+    let [part] = &verdict.parts[..] else { panic!("{verdict:?}") };
+    assert_eq!((part.bytes, part.way.interface.as_str(), part.way.reuse), (1_875_000, "far", None));
+    assert_eq!((verdict.ways[0].completes_ms, verdict.unit), (Some(950.0), Some(1)));
+    // It counts where it goes: beside it the least share of another, 62 500 bytes, takes 200 + 50 ms.
+    let verdict = decided(&mut decider, &paths, &under_way(2_000_000, 210.0));
+    assert_eq!((verdict.ways.len(), verdict.parts.len(), verdict.unit), (0, 0, None));
+    assert!(verdict.problems.is_empty() && !verdict.local, "that is no problem: {verdict:?}");
+}
+
+#[test]
+fn what_is_under_way_stays_where_that_is_soonest_and_with_policies_that_have_no_such_step() {
+    // The first byte would be there after two round trips, of 200 ms.
+    let soon = decided(&mut decider("whimbrel"), &asymmetric(), &under_way(100_000, 150.0));
+    assert!(soon.parts.is_empty(), "{soon:?}");
+    // Beside the connection that it is on there is no other path.
+    let alone = of(vec![interface(
+        3,
+        "near",
+        [192, 168, 1, 10],
+        PathEstimate::known(Seconds(0.01), BytesPerSecond(1e7)),
+    )]);
+    let late = under_way(2_000_000, 8000.0);
+    assert!(decided(&mut decider("whimbrel"), &alone, &late).parts.is_empty());
+    assert!(decided(&mut decider("eaf"), &asymmetric(), &late).ways.is_empty());
+}
+
+#[test]
+fn what_is_under_way_is_on_a_connection_that_is_listed_and_ends_some_time() {
+    assert_eq!(check(&under_way(5, 0.0)), Ok(()));
+    assert_eq!(check(&Ask { connections: Vec::new(), ..under_way(5, 0.0) }), Err(AskError::Unlisted(1)));
+    for never in [-1.0, f64::INFINITY, f64::NAN, 1e9] {
+        assert_eq!(check(&under_way(5, never)), Err(AskError::Never), "{never}");
+    }
 }
 
 #[test]

@@ -47,7 +47,11 @@ pub(super) async fn later(
         Target::Addresses(candidates) => (candidates, Vec::new()),
         Target::Name { host, port } => look_up(shared, &host, port, look_ups).await?,
     };
-    let said = shared.external.ask(|n| shared.question(n, ask, &candidates)).await;
+    let said = match ask.under_way {
+        // The other program chooses ways for what begins, and no parts.
+        Some(_) => None,
+        None => shared.external.ask(|n| shared.question(n, ask, &candidates)).await,
+    };
     let chosen = match &said {
         Some(Said::Chosen(name, chosen)) => Some((name.as_str(), chosen)),
         Some(Said::Nothing(why)) => {

@@ -77,7 +77,11 @@ fn inside(to: &Destination, request: &Request<Incoming>) -> Result<Target, Probl
         return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "there is no tunnel in a tunnel"));
     }
     fields::check_request(request.headers(), request.version())?;
-    Target::inside(request.uri(), request.headers().get(HOST), to)
+    let host = request.headers().get(HOST);
+    if request.version() == Version::HTTP_2 && host.is_none() && request.uri().authority().is_none() {
+        return Err(Problem::bad("the request names no host"));
+    }
+    Target::inside(request.uri(), host, to)
 }
 
 /// The answer, or what is wrong.
@@ -211,6 +215,9 @@ async fn pass_on(
 fn prepare(proxy: &Proxy, head: &mut Parts, target: &Target) {
     fields::remove_of_the_connection(&mut head.headers);
     fields::add_via(&mut head.headers, head.version, &proxy.pseudonym);
+    if head.version == Version::HTTP_2 {
+        fields::join_cookies(&mut head.headers);
+    }
     head.headers.insert(HOST, target.host.clone());
     head.uri = target.path.clone();
     head.version = Version::HTTP_11;

@@ -1,7 +1,12 @@
 //! An object that comes in ranges over several connections, and goes on in order: which bytes are still to be
 //! asked for, and those that have come, no further ahead of the reader than a window.
 
+mod running;
+
+pub(super) use running::{Longest, On};
+
 use bytes::{Bytes, BytesMut};
+use running::Running;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,8 +39,8 @@ struct State {
     next: u64,
     /// Ranges before it that have to be asked for again.
     back: BTreeMap<u64, u64>,
-    /// How many ranges are being fetched.
-    under_way: usize,
+    /// Ranges that are being fetched, by their first bytes.
+    under_way: BTreeMap<u64, Running>,
     /// How many bytes have come.
     received: u64,
     failed: Option<String>,
@@ -70,7 +75,7 @@ impl Assembly {
             end,
             next: start,
             back: BTreeMap::new(),
-            under_way: 0,
+            under_way: BTreeMap::new(),
             received: 0,
             failed: None,
             reader: None,
@@ -85,21 +90,20 @@ impl Assembly {
         let mut state = self.state();
         let left = state.end - state.next;
         let is_all = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(*part)) == Some(left);
-        let is_fresh = state.next == state.at && state.back.is_empty() && state.under_way == 0;
+        let is_fresh = state.next == state.at && state.back.is_empty() && state.under_way.is_empty();
         if !is_all || !is_fresh || left > self.window || parts.contains(&0) {
             return None;
         }
         let ranges = parts.iter().map(|part| {
             let start = state.next;
             state.next += part;
-            state.under_way += 1;
-            start..state.next
+            state.begin(start..start + part)
         });
         Some(ranges.collect())
     }
 
-    /// Waits for a range to fetch, which has to be told [`Assembly::done`] or be given back. `None`: there is
-    /// nothing left to do. Cancel-safe.
+    /// Waits for a range to fetch, which has to be told [`Assembly::done`] or be given back. Its end may be given
+    /// to another worker meanwhile. `None`: there is nothing left to do. Cancel-safe.
     pub(super) async fn take(&self, want: Want) -> Option<Range<u64>> {
         loop {
             let changed = self.changed.notified();
@@ -119,32 +123,33 @@ impl Assembly {
         }
     }
 
-    /// A range has come whole.
-    pub(super) fn done(&self) {
-        {
-            let mut state = self.state();
-            state.under_way = state.under_way.saturating_sub(1);
-        }
+    /// The range that begins at this byte has come, as far as it was left to its worker.
+    pub(super) fn done(&self, start: u64) {
+        self.state().under_way.remove(&start);
         self.changed.notify_waiters();
     }
 
-    /// The rest of a range has to be fetched by somebody else.
-    pub(super) fn give_back(&self, rest: Range<u64>) {
+    /// The rest of the range that begins at `start` has to be fetched by somebody else, from `at` on.
+    pub(super) fn give_back(&self, start: u64, at: u64) {
         {
             let mut state = self.state();
-            state.under_way = state.under_way.saturating_sub(1);
-            if !rest.is_empty() {
-                state.back.insert(rest.start, rest.end);
+            if let Some(running) = state.under_way.remove(&start)
+                && at < running.end()
+            {
+                state.back.insert(at, running.end());
             }
         }
         self.changed.notify_waiters();
     }
 
-    /// Bytes of a range that is under way have come.
-    pub(super) fn put(&self, offset: u64, bytes: Bytes) {
+    /// The next bytes of a range that is under way have come. Returns how many of them were its worker's to
+    /// fetch, and are kept.
+    pub(super) fn put(&self, offset: u64, bytes: Bytes) -> u64 {
         let mut state = self.state();
-        state.received += bytes.len() as u64;
-        state.held += bytes.len() as u64;
+        let bytes = state.clip(offset, bytes);
+        let length = bytes.len() as u64;
+        state.received += length;
+        state.held += length;
         state.keep(offset, bytes);
         if offset == state.at
             && let Some(reader) = state.reader.take()
@@ -152,6 +157,7 @@ impl Assembly {
             drop(state);
             reader.wake();
         }
+        length
     }
 
     /// Waits until the byte at `offset` is within the window. Ends too when all has failed. Cancel-safe.
@@ -264,7 +270,7 @@ impl State {
     /// Whether there is nothing to fetch, now and later.
     fn is_over(&self) -> bool {
         let is_all_taken = self.next == self.end && self.back.is_empty();
-        self.failed.is_some() || (is_all_taken && self.under_way == 0)
+        self.failed.is_some() || (is_all_taken && self.under_way.is_empty())
     }
 
     /// Keeps a piece: a small one together with the one before it, where that has room.
@@ -297,7 +303,7 @@ impl State {
     }
 
     fn take(&mut self, want: Want, window: u64) -> Option<Range<u64>> {
-        if self.failed.is_some() || (self.is_in_one && (want != Want::All || self.under_way > 0)) {
+        if self.failed.is_some() || (self.is_in_one && (want != Want::All || !self.under_way.is_empty())) {
             return None;
         }
         if self.is_in_one {
@@ -333,16 +339,14 @@ impl State {
             if stop < end {
                 self.back.insert(stop, end);
             }
-            self.under_way += 1;
-            return Some(start..stop);
+            return Some(self.begin(start..stop));
         }
         let (start, stop) = (self.next, clip(self.next, self.end));
         if stop <= start {
             return None;
         }
         self.next = stop;
-        self.under_way += 1;
-        Some(start..stop)
+        Some(self.begin(start..stop))
     }
 }
 

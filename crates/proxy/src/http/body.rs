@@ -103,9 +103,11 @@ impl hyper::body::Body for Body {
             Err(cut) => {
                 let Some(resume) = passing.resume.take() else { return Poll::Ready(Some(Err(cut.why))) };
                 tracing::debug!(why = %cut.why, at = resume.at, "the rest of an object is asked for again");
-                let by = passing.lease.take().and_then(|lease| lease.by().cloned());
-                if let Some(by) = by.filter(|_| cut.is_of_the_network) {
-                    resume.object.path_failed(&by);
+                if let Some(mut lease) = passing.lease.take().filter(|_| cut.is_of_the_network) {
+                    lease.line().leave();
+                    if let Some(by) = lease.by() {
+                        resume.object.path_failed(by);
+                    }
                 }
                 let left = resume.object.total() - resume.at;
                 let fetching = resume.object.fetch(resume.at, None);
@@ -151,6 +153,10 @@ impl Passing {
                 Poll::Ready(Some(Err(error))) => {
                     let is_of_the_network = is_of_the_network(&error);
                     return Poll::Ready(Err(Cut { why: error.into(), is_of_the_network }));
+                }
+                Poll::Ready(None) if !self.incoming.is_whole() => {
+                    let why = "the server takes the rest of it back".into();
+                    return Poll::Ready(Err(Cut { why, is_of_the_network: false }));
                 }
                 Poll::Ready(None) => {
                     if let Some(lease) = self.lease.take() {

@@ -16,6 +16,8 @@ pub(super) struct Decided {
     pub(super) parts: Vec<Part>,
     /// For as long as this is there, the message counts as scheduled.
     pub(super) unit: Option<Unit>,
+    /// Its connection carries no other message meanwhile: it is to become something else than HTTP.
+    pub(super) alone: bool,
 }
 
 /// A way, and what is known of it here.
@@ -55,6 +57,7 @@ impl Decided {
             parts: verdict.parts.into_iter().map(part).collect(),
             routes: verdict.ways.into_iter().map(route).collect(),
             unit: verdict.unit.map(|number| Unit { client: client.clone(), number: Some(number) }),
+            alone: false,
         }
     }
 

@@ -108,7 +108,7 @@ impl Download {
     }
 
     /// The first bytes are there: they are all, or the rest comes as the policy says.
-    async fn first_part(self, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
+    async fn first_part(self, answer: Response<Coming>, mut lease: Lease) -> Result<Response<Body>, Problem> {
         let (mut head, body) = answer.into_parts();
         let length = fields::check_answer(&head.headers)?;
         let span = Span::of(&head.headers)
@@ -125,11 +125,15 @@ impl Download {
         };
         // What cannot be put together is asked for as if nothing had been.
         let (Some(span), Some(first)) = (usable, first) else {
+            if usable.is_some() {
+                lease.line().leave();
+            }
             drop(lease);
             return self.whole(None).await;
         };
         let may_split = !head.headers.contains_key(SET_COOKIE);
         if fields::authenticates_the_connection(&head.headers) {
+            lease.line().make_private();
             drop(lease);
         } else if span.len() == span.total {
             lease.release();

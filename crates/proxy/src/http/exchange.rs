@@ -10,6 +10,7 @@ use super::turns::Turn;
 use crate::Destination;
 use http_body_util::{Either, Empty};
 use hyper::body::Body as _;
+use hyper::header::UPGRADE;
 use hyper::{Method, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,9 @@ pub(super) async fn exchange(
     request: Request<Sent>,
     limit: Duration,
 ) -> Result<(Response<Coming>, Lease), Problem> {
+    // What is to become WebSocket is asked for over HTTP/1.1.
+    let alone = request.headers().contains_key(UPGRADE);
+    let decided = Decided { alone, ..decided };
     let mut lease = origins.lease(to, &intents, decided).await?.with(turn);
     let spare = repeated(&request);
     let sent = lease.line().send(request, limit).await;
@@ -51,7 +55,7 @@ pub(super) async fn exchange(
     let turn = lease.close();
     let decided = origins.decide(to, intents, false).await?;
     let ways = decided.routes.into_iter().filter_map(|route| route.by).collect();
-    let mut lease = origins.lease_new(to, &intents, ways).await?.with(turn);
+    let mut lease = origins.lease_new(to, &intents, ways, alone).await?.with(turn);
     let answer = lease.line().send(request, limit).await.map_err(|unsent| unsent.problem(to))?;
     Ok((answer, lease))
 }

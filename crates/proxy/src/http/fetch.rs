@@ -1,20 +1,26 @@
 //! The bytes of an object, fetched in ranges over one or several connections. What breaks is fetched again
 //! from the byte where it stopped, over another network where there is one.
 
+mod reconsidering;
+
 use super::assembly::{Assembly, LEAST_RANGE};
 use super::budget::Share;
-use super::decided::{Decided, Route};
+use super::decided::{Decided, Route, Unit};
 use super::object::{Described, Object};
 use super::worker::{Start, Worker};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use reconsidering::{LOOK, Pace};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 use whimbrel_access::Intents;
+use whimbrel_multiaccess::Candidate;
 
 /// So many workers for each network, so that one waits for a head while the other reads.
 const WORKERS_EACH: usize = 2;
@@ -119,9 +125,12 @@ async fn round(
         object: Arc::clone(object),
         assembly: Arc::clone(assembly),
         stall: object.stall * patience,
-        workers: 1,
+        workers: Arc::new(AtomicUsize::new(1)),
         tasks: JoinSet::new(),
         at_work: HashMap::new(),
+        alone: None,
+        pace: Pace::default(),
+        units: Vec::new(),
     };
     team.begin(decided);
     team.run().await
@@ -133,10 +142,15 @@ struct Team {
     assembly: Arc<Assembly>,
     stall: Duration,
     /// How many there are, when all networks work.
-    workers: usize,
+    workers: Arc<AtomicUsize>,
     tasks: JoinSet<Ended>,
     /// How many of them are on each interface.
     at_work: HashMap<String, usize>,
+    /// How another connection is made beside that of a worker that began alone.
+    alone: Option<(String, Candidate)>,
+    pace: Pace,
+    /// What has moved counts as scheduled for as long as this is there.
+    units: Vec<Unit>,
 }
 
 /// A worker that has nothing left to do, or failed.
@@ -151,16 +165,18 @@ impl Team {
         let parts = std::mem::take(&mut decided.parts);
         if parts.len() < 2 || !self.object.may_split || self.assembly.is_in_one() {
             let interface = decided.network().to_owned();
+            let by = decided.routes.first().and_then(|route| route.by.clone());
+            self.alone = by.map(|by| (interface.clone(), by));
             self.add(interface, Start::Decided(decided), None);
         } else if let Some(ranges) =
             self.assembly.cut(&parts.iter().map(|part| part.bytes).collect::<Vec<_>>())
         {
-            self.workers = parts.len();
+            self.workers.store(parts.len(), Ordering::Relaxed);
             for (part, range) in parts.into_iter().zip(ranges) {
                 self.add(part.route.way.interface.clone(), Start::by(part.route), Some(range));
             }
         } else {
-            self.workers = parts.len() * WORKERS_EACH;
+            self.workers.store(parts.len() * WORKERS_EACH, Ordering::Relaxed);
             for part in parts {
                 self.add_all_of(part.route);
             }
@@ -183,15 +199,18 @@ impl Team {
             assembly: Arc::clone(&self.assembly),
             start,
             first,
-            workers: self.workers,
+            workers: Arc::clone(&self.workers),
             stall: self.stall,
         };
         self.tasks.spawn(async move { Ended { interface, result: worker.run().await } });
     }
 
-    /// Waits for all to end. A network that was lost meanwhile is looked for again.
+    /// Waits for all to end. A network that was lost meanwhile is looked for again, and the end of what takes
+    /// long may move to another one.
     async fn run(mut self) -> String {
         let mut why = String::new();
+        let mut pace = tokio::time::interval(LOOK);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let look = tokio::time::sleep(LOST);
         tokio::pin!(look);
         let mut is_one_lost = false;
@@ -216,6 +235,7 @@ impl Team {
                     self.look_again().await;
                     look.as_mut().reset(tokio::time::Instant::now() + LOST);
                 }
+                _ = pace.tick() => self.reconsider().await,
             }
         }
     }
@@ -223,7 +243,7 @@ impl Team {
     /// Takes in networks on which nobody works any more, if the manager wants them.
     async fn look_again(&mut self) {
         let left = self.assembly.left();
-        if self.workers < 2 || left < LEAST_LEFT || self.assembly.is_in_one() {
+        if self.workers.load(Ordering::Relaxed) < 2 || left < LEAST_LEFT || self.assembly.is_in_one() {
             return;
         }
         let decided = self.object.origins.decide(&self.object.to, Intents::receive(left), true).await;

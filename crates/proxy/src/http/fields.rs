@@ -3,9 +3,9 @@
 
 use super::problem::Problem;
 use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue,
-    MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
-    WWW_AUTHENTICATE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, COOKIE, HOST, HeaderMap, HeaderName,
+    HeaderValue, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE, VIA, WWW_AUTHENTICATE,
 };
 use hyper::{StatusCode, Version};
 
@@ -18,6 +18,15 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
     PROXY_AUTHORIZATION,
     TE,
     TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// What a message of HTTP/2 must not have (RFC 9113, §8.2.2).
+const OF_HTTP1: [HeaderName; 5] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
     TRANSFER_ENCODING,
     UPGRADE,
 ];
@@ -69,9 +78,23 @@ pub(super) fn upgrade_to_websocket(headers: &mut HeaderMap) {
 
 /// Adds this proxy to those that a message came through.
 pub(super) fn add_via(headers: &mut HeaderMap, version: Version, pseudonym: &str) {
-    let version = if version == Version::HTTP_10 { "1.0" } else { "1.1" };
+    let version = match version {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2.0",
+        _ => "1.1",
+    };
     if let Ok(value) = HeaderValue::from_str(&format!("{version} {pseudonym}")) {
         headers.append(VIA, value);
+    }
+}
+
+/// Joins the lines of `Cookie`, of which HTTP/2 may have several, and HTTP/1.1 has one (RFC 9113, §8.2.3).
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if lines.len() > 1
+        && let Ok(one) = HeaderValue::from_bytes(&lines.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, one);
     }
 }
 
@@ -93,15 +116,19 @@ pub(super) fn forwards_left(headers: &HeaderMap) -> Result<Option<u32>, Problem>
 
 /// Checks that a request says once where it goes and how long it is. hyper has refused lengths that
 /// contradict each other, folded lines and bare carriage returns before, and takes no length beside an
-/// encoding.
+/// encoding; and of HTTP/2 a body of another length than is stated. A request of HTTP/2 may name its host in its
+/// target alone.
 ///
 /// # Errors
 /// What is wrong.
 pub(super) fn check_request(headers: &HeaderMap, version: Version) -> Result<(), Problem> {
     match (headers.get_all(HOST).iter().count(), version) {
-        (0, Version::HTTP_10) | (1, _) => {}
+        (0, Version::HTTP_10 | Version::HTTP_2) | (1, _) => {}
         (0, _) => return Err(Problem::bad("there is no Host field")),
         _ => return Err(Problem::bad("there are several Host fields")),
+    }
+    if version == Version::HTTP_2 && OF_HTTP1.iter().any(|name| headers.contains_key(name)) {
+        return Err(Problem::bad("a request of HTTP/2 has fields of a connection of HTTP/1.1"));
     }
     if !is_plainly_encoded(headers) {
         let text = "of transfer encodings only `chunked`, once, is understood";
@@ -265,6 +292,32 @@ mod tests {
         assert!(check(&[], Version::HTTP_10));
         assert!(!check(&[], Version::HTTP_11));
         assert!(!check(&[("host", "a"), ("host", "b")], Version::HTTP_11));
+        assert!(check(&[], Version::HTTP_2) && check(&[("host", "a")], Version::HTTP_2));
+        assert!(!check(&[("host", "a"), ("host", "b")], Version::HTTP_2));
+    }
+
+    #[test]
+    fn what_frames_a_message_of_http1_is_refused_in_one_of_http2() {
+        for (name, value) in [
+            ("connection", "x-one"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "close"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+        ] {
+            let fields = headers(&[("host", "a"), (name, value)]);
+            assert!(check_request(&fields, Version::HTTP_2).is_err(), "{name}");
+            assert!(check_request(&fields, Version::HTTP_11).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn crumbs_of_a_cookie_are_one_line_again() {
+        let mut fields = headers(&[("cookie", "a=b"), ("cookie", "c=d; e=f"), ("x-one", "1")]);
+        join_cookies(&mut fields);
+        assert_eq!(fields.get_all("cookie").iter().collect::<Vec<_>>(), ["a=b; c=d; e=f"]);
+        join_cookies(&mut fields);
+        assert_eq!(fields.len(), 2);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::secured::Secured;
 use super::speaking::{self, Limits};
 use super::tunnel::{self, AGREED, Agreed, Asked, CONNECT, Far, Passed, Slot};
 use super::watched::{Traffic, Watched};
-use crate::intercept::{Hello, InterceptAuthority, InterceptError, InterceptHosts, MAX_HELLO, judge};
+use crate::intercept::{HTTP2, Hello, InterceptAuthority, InterceptError, InterceptHosts, MAX_HELLO, judge};
 use crate::whole::Breaks;
 use crate::{Destination, UpstreamError};
 use bytes::BytesMut;
@@ -181,8 +181,12 @@ impl Intercepting {
         let limits = Limits { head: self.inside.settings.request_limit, buffer: BUFFER };
         let answering =
             |request| answer_inside(Arc::clone(&self.inside), Arc::clone(&slot), to.clone(), request).boxed();
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
         let watched = Watched::new(stream, Arc::clone(&traffic));
-        speaking::speak(watched, &traffic, limits, &answering).await;
+        match is_http2 {
+            true => speaking::speak_http2(Box::new(watched), limits, &answering).await,
+            false => speaking::speak(watched, &traffic, limits, &answering).await,
+        }
         if let Some(Agreed::Tunnel(tunnel)) = slot.take() {
             outer.is_tunnel_now();
             Box::pin(tunnel.run(&traffic)).await;

@@ -1,9 +1,11 @@
-//! One connection to a server, on which requests go one after the other.
+//! One connection to a server, on which requests go one after the other, or a hold on one that carries several.
 
 use super::moving::{Moving, Sent};
+use super::multiplexed::{Multiplexed, to_http1};
 use super::problem::Problem;
 use super::speaker::{Coming, Speaker};
 use crate::Destination;
+use futures_util::future::Either;
 use hyper::{Request, Response};
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -20,12 +22,20 @@ const READY: Duration = Duration::from_millis(100);
 pub(super) struct Line {
     id: u32,
     to: Destination,
-    speaker: Speaker,
+    speaks: Speaks,
     source: Option<IpAddr>,
     by: Option<Candidate>,
     carried: u32,
-    /// It belongs to a client that authenticated it.
+    /// It belongs to a client that authenticated it, or is closed.
     is_private: bool,
+}
+
+/// What is spoken on it.
+pub(super) enum Speaks {
+    /// HTTP/1.1.
+    One(Speaker),
+    /// HTTP/2.
+    Several(Multiplexed),
 }
 
 /// Why a request has no answer.
@@ -44,15 +54,46 @@ impl Line {
     pub(super) fn new(
         id: u32,
         to: Destination,
-        speaker: Speaker,
+        speaks: Speaks,
         source: Option<IpAddr>,
         by: Option<Candidate>,
     ) -> Self {
-        Self { id, to, speaker, source, by, carried: 0, is_private: false }
+        Self { id, to, speaks, source, by, carried: 0, is_private: false }
+    }
+
+    /// Another hold on it, if it carries several messages.
+    pub(super) fn share(&self) -> Option<Self> {
+        let Speaks::Several(several) = &self.speaks else { return None };
+        let (to, speaks, by) = (self.to.clone(), Speaks::Several(several.share()), self.by.clone());
+        // Others have been carried: it may be closed by now.
+        Some(Self { id: self.id, to, speaks, source: self.source, by, carried: 1, is_private: false })
+    }
+
+    /// Whether it is a hold on one that carries several messages.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.speaks, Speaks::Several(_))
+    }
+
+    /// Whether it serves a message, which may need it `alone` because it becomes something else.
+    pub(super) fn serves(&self, alone: bool) -> bool {
+        !(alone && self.is_shared())
+    }
+
+    /// Whether it may be lent now.
+    pub(super) fn has_room(&self) -> bool {
+        match &self.speaks {
+            Speaks::One(_) => true,
+            Speaks::Several(several) => several.has_room(),
+        }
+    }
+
+    /// Whether it carries a message although it was not taken out.
+    pub(super) fn is_used(&self) -> bool {
+        matches!(&self.speaks, Speaks::Several(several) if several.is_used())
     }
 
     /// Sends a request, and waits so long for the head of its answer: from when nothing of the request has
-    /// moved for as long, at most. Dropped meanwhile, the connection closes.
+    /// moved for as long, at most. Dropped meanwhile, the connection closes, or the message's part of it.
     pub(super) async fn send(
         &mut self,
         request: Request<Sent>,
@@ -61,7 +102,10 @@ impl Line {
         self.carried = self.carried.saturating_add(1);
         let moved = Arc::new(AtomicU64::new(0));
         let request = request.map(|body| Moving::new(body, Arc::clone(&moved)));
-        let sending = self.speaker.send(request);
+        let sending = match &mut self.speaks {
+            Speaks::One(speaker) => Either::Left(speaker.send(request)),
+            Speaks::Several(several) => Either::Right(several.send(request)),
+        };
         tokio::pin!(sending);
         let mut before = 0;
         let answer = loop {
@@ -74,32 +118,68 @@ impl Line {
             before = now;
         };
         match answer {
-            Ok(Ok(answer)) => Ok(self.speaker.coming(answer)),
+            Ok(Ok(answer)) => Ok(match &mut self.speaks {
+                Speaks::One(speaker) => speaker.coming(answer),
+                Speaks::Several(_) => answer.map(Coming::over_http2),
+            }),
             Ok(Err(mut error)) => Err(match error.take_message() {
-                Some(request) => Unsent::Returned(Box::new(request.map(Moving::into_body))),
+                Some(mut request) => {
+                    if self.is_shared() {
+                        to_http1(&mut request);
+                    }
+                    Unsent::Returned(Box::new(request.map(Moving::into_body)))
+                }
                 None => {
                     let error = error.into_error();
                     if error.is_parse() { Unsent::Nonsense(error) } else { Unsent::Ended(error) }
                 }
             }),
-            Err(_) => Err(Unsent::Late),
+            Err(_) => {
+                self.leave();
+                Err(Unsent::Late)
+            }
         }
     }
 
     /// Whether it takes a request now, or in a moment.
     pub(super) async fn is_ready(&mut self) -> bool {
-        !self.is_private
-            && tokio::time::timeout(READY, self.speaker.ready()).await.is_ok_and(|ready| ready.is_ok())
+        let is_ready = match &mut self.speaks {
+            Speaks::One(speaker) => {
+                tokio::time::timeout(READY, speaker.ready()).await.is_ok_and(|ready| ready.is_ok())
+            }
+            Speaks::Several(several) => !several.is_closed(),
+        };
+        is_ready && !self.is_private
+    }
+
+    /// The rest of an answer is not wanted, and must not come. What carries one message closes.
+    pub(super) fn cut_off(&mut self) {
+        if let Speaks::One(speaker) = &self.speaks {
+            speaker.hang_up();
+            self.is_private = true;
+        }
+    }
+
+    /// No other message is to go on it: its network is dead.
+    pub(super) fn leave(&mut self) {
+        self.is_private = true;
+        if let Speaks::Several(several) = &self.speaks {
+            several.leave();
+        }
     }
 
     /// It must carry no message of another client.
     pub(super) fn make_private(&mut self) {
-        self.is_private = true;
+        self.leave();
     }
 
     /// Whether it cannot be used again.
     pub(super) fn is_closed(&self) -> bool {
-        self.is_private || self.speaker.is_closed()
+        self.is_private
+            || match &self.speaks {
+                Speaks::One(speaker) => speaker.is_closed(),
+                Speaks::Several(several) => several.is_closed(),
+            }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -132,7 +212,9 @@ impl Line {
 pub(super) fn is_of_the_network(error: &hyper::Error) -> bool {
     let mut cause: Option<&dyn Error> = Some(error);
     while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
+        // That of a stream of HTTP/2 has no source, although it may be the kernel's.
+        let of_stream = error.downcast_ref::<h2::Error>().and_then(h2::Error::get_io);
+        if let Some(error) = of_stream.or_else(|| error.downcast_ref::<io::Error>()) {
             return matches!(
                 error.kind(),
                 ErrorKind::TimedOut

@@ -1,14 +1,21 @@
 //! Connections to servers: those that are open and idle, and new ones, by the manager's choice.
 
+mod ahead;
+mod idle;
+mod reconsidering;
+
+use super::assembly::On;
 use super::decided::{Decided, Offer, REPORT, Route, Unit};
-use super::line::Line;
+use super::line::{Line, Speaks};
+use super::multiplexed::Multiplexed;
 use super::secured::Secured;
 use super::speaker::Speaker;
 use super::turns::{Rules, Turn, Turns};
 use crate::upstream::unreached;
 use crate::{Destination, Upstream, UpstreamError};
+use ahead::Ahead;
+use idle::Idle;
 use socket2::{SockRef, TcpKeepalive};
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,10 +31,6 @@ const SILENT: Duration = Duration::from_secs(20);
 /// After so long without anything a sign of life is asked for, and again.
 const ASKED: Duration = Duration::from_secs(8);
 const ASKED_AGAIN: Duration = Duration::from_secs(4);
-/// Idle connections to one server, over one network.
-const MOST_EACH: usize = 8;
-/// Idle connections altogether.
-const MOST: usize = 256;
 
 /// All servers.
 pub(super) struct Origins {
@@ -36,13 +39,7 @@ pub(super) struct Origins {
     secured: Option<Arc<Secured>>,
     idle: Mutex<Idle>,
     turns: Arc<Turns>,
-}
-
-#[derive(Default)]
-struct Idle {
-    next: u32,
-    count: usize,
-    servers: HashMap<Destination, Vec<(Line, Instant)>>,
+    ahead: Ahead,
 }
 
 /// A connection that carries a message, and the place that it goes back to.
@@ -63,6 +60,11 @@ impl Lease {
     /// The way that it was made by, where the manager chose it.
     pub(super) fn by(&self) -> Option<&Candidate> {
         self.line.by()
+    }
+
+    /// Which connection it is, where the manager chose its way.
+    pub(super) fn on(&self) -> Option<On> {
+        Some(On { id: self.line.id(), source: self.line.source()? })
     }
 
     /// Whether it has carried another message before.
@@ -112,13 +114,17 @@ impl Lease {
 
 impl Origins {
     pub(super) fn new(upstream: Arc<dyn Upstream>, turns: Rules) -> Arc<Self> {
-        Arc::new(Self { upstream, secured: None, idle: Mutex::default(), turns: Turns::new(turns) })
+        Self::made(upstream, turns, None)
     }
 
     /// The same over TLS.
     pub(super) fn over_tls(upstream: Arc<dyn Upstream>, turns: Rules, secured: Arc<Secured>) -> Arc<Self> {
-        let (secured, idle, turns) = (Some(secured), Mutex::default(), Turns::new(turns));
-        Arc::new(Self { upstream, secured, idle, turns })
+        Self::made(upstream, turns, Some(secured))
+    }
+
+    fn made(upstream: Arc<dyn Upstream>, turns: Rules, secured: Option<Arc<Secured>>) -> Arc<Self> {
+        let (idle, turns, ahead) = (Mutex::default(), Turns::new(turns), Ahead::default());
+        Arc::new(Self { upstream, secured, idle, turns, ahead })
     }
 
     /// Waits for a turn with this server on this network. What `has_begun` goes first. `None`: it goes on
@@ -137,7 +143,7 @@ impl Origins {
 
     /// Asks which way a message is to go. Only where it `may_split` parts may be the answer.
     pub(super) async fn decide(
-        &self,
+        self: &Arc<Self>,
         to: &Destination,
         intents: Intents,
         may_split: bool,
@@ -147,9 +153,12 @@ impl Origins {
         let offers = self.offers(to);
         let open = offers.iter().map(|offer| offer.open).collect();
         let routed = client.route(to.host(), to.port(), intents, open, may_split).await;
-        let Some(verdict) = routed.map_err(|error| unreached(to, error))? else {
+        let Some(mut verdict) = routed.map_err(|error| unreached(to, error))? else {
             return Ok(Decided::default());
         };
+        if let Some(by) = verdict.warm.take().and_then(Candidate::of_way) {
+            self.open_ahead(to, by);
+        }
         Ok(Decided::of(verdict, asked, &offers, client))
     }
 
@@ -160,27 +169,29 @@ impl Origins {
         intents: &Intents,
         decided: Decided,
     ) -> Result<Lease, UpstreamError> {
+        let alone = decided.alone;
         let line = match decided.routes.is_empty() {
-            true => match self.take(to, |_, _| true).await {
+            true => match self.take(to, |line, _| line.serves(alone)).await {
                 Some(line) => line,
-                None => self.reach(to, intents).await?,
+                None => self.reach(to, intents, alone).await?,
             },
-            false => self.by_routes(to, intents, decided.routes).await?,
+            false => self.by_routes(to, intents, decided.routes, alone).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: decided.unit, turn: None })
     }
 
     /// Gives a new connection for a message, by the first of these ways that works; without any, however the
-    /// server is reached.
+    /// server is reached. It is `alone` if it has to become something else than HTTP.
     pub(super) async fn lease_new(
         self: &Arc<Self>,
         to: &Destination,
         intents: &Intents,
         ways: Vec<Candidate>,
+        alone: bool,
     ) -> Result<Lease, UpstreamError> {
         let line = match ways.is_empty() {
-            true => self.reach(to, intents).await?,
-            false => self.connect(to, intents, ways).await?,
+            true => self.reach(to, intents, alone).await?,
+            false => self.connect(to, intents, ways, alone).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: None, turn: None })
     }
@@ -204,15 +215,17 @@ impl Origins {
         to: &Destination,
         intents: &Intents,
         routes: Vec<Route>,
+        alone: bool,
     ) -> Result<Line, UpstreamError> {
         if let Some(best) = routes.first() {
             if let Some(id) = best.way.reuse
-                && let Some(line) = self.take(to, |line, _| line.id() == id).await
+                && let Some(line) = self.take(to, |line, _| line.id() == id && line.serves(alone)).await
             {
                 return Ok(line);
             }
             // Another message may have taken it, or one has become idle while this one waited.
-            if let Some(line) = self.take(to, |line, since| best.takes(line.by(), since)).await {
+            let fits = |line: &Line, since| best.takes(line.by(), since) && line.serves(alone);
+            if let Some(line) = self.take(to, fits).await {
                 return Ok(line);
             }
         }
@@ -223,7 +236,7 @@ impl Origins {
                 candidates.extend(by);
             }
         }
-        self.connect(to, intents, candidates).await
+        self.connect(to, intents, candidates, alone).await
     }
 
     async fn connect(
@@ -231,9 +244,10 @@ impl Origins {
         to: &Destination,
         intents: &Intents,
         candidates: Vec<Candidate>,
+        alone: bool,
     ) -> Result<Line, UpstreamError> {
         let Some(client) = self.upstream.manager(to).filter(|_| !candidates.is_empty()) else {
-            return self.reach(to, &Intents::default()).await;
+            return self.reach(to, &Intents::default(), alone).await;
         };
         let connected = client.connect_by(candidates, &to.to_string()).await;
         let connected = connected.map_err(|error| unreached(to, error))?;
@@ -242,12 +256,12 @@ impl Origins {
         let _ = connected.stream.set_nodelay(true);
         watch(&connected.stream);
         let source = connected.stream.local_addr().ok().map(|address| address.ip());
-        self.line(to, Box::new(connected.stream), source, Some(connected.by)).await
+        self.line(to, Box::new(connected.stream), source, Some(connected.by), alone).await
     }
 
-    async fn reach(&self, to: &Destination, intents: &Intents) -> Result<Line, UpstreamError> {
+    async fn reach(&self, to: &Destination, intents: &Intents, alone: bool) -> Result<Line, UpstreamError> {
         let reached = self.upstream.reach(to, intents).await?;
-        self.line(to, reached.stream, None, None).await
+        self.line(to, reached.stream, None, None, alone).await
     }
 
     async fn line(
@@ -256,20 +270,24 @@ impl Origins {
         stream: Box<dyn crate::Duplex>,
         source: Option<IpAddr>,
         by: Option<Candidate>,
+        alone: bool,
     ) -> Result<Line, UpstreamError> {
-        let id = {
-            let mut idle = self.lock();
-            idle.next = idle.next.wrapping_add(1);
-            idle.next
+        let id = self.lock().number();
+        let (stream, carries_several) = match &self.secured {
+            Some(secured) => secured.secure(to, stream, alone).await?,
+            None => (stream, false),
         };
-        let stream = match &self.secured {
-            Some(secured) => secured.secure(to, stream).await?,
-            None => stream,
+        let speaks = match carries_several {
+            true => Multiplexed::start(stream).await.map(Speaks::Several),
+            false => Speaker::start(stream).await.map(Speaks::One),
         };
-        let speaker = Speaker::start(stream).await;
-        let speaker =
-            speaker.map_err(|error| UpstreamError::NoWay { to: to.to_string(), why: error.to_string() })?;
-        Ok(Line::new(id, to.clone(), speaker, source, by))
+        let speaks =
+            speaks.map_err(|error| UpstreamError::NoWay { to: to.to_string(), why: error.to_string() })?;
+        let line = Line::new(id, to.clone(), speaks, source, by);
+        if let Some(for_others) = line.share() {
+            self.lock().put(for_others);
+        }
+        Ok(line)
     }
 
     /// The idle connections to this server, for the manager.
@@ -282,20 +300,11 @@ impl Origins {
         offers.collect()
     }
 
-    /// Takes an idle connection out that still works: the newest one that fits, and has been idle since then.
+    /// Takes an idle connection out that still works, or one that carries several messages and has room: the newest
+    /// one that fits, and has been idle since then.
     async fn take(&self, to: &Destination, fits: impl Fn(&Line, Instant) -> bool) -> Option<Line> {
         loop {
-            let mut line = {
-                let mut idle = self.lock();
-                let lines = idle.servers.get_mut(to)?;
-                let at = lines.iter().rposition(|(line, since)| fits(line, *since))?;
-                let (line, _) = lines.remove(at);
-                if lines.is_empty() {
-                    idle.servers.remove(to);
-                }
-                idle.count -= 1;
-                line
-            };
+            let mut line = self.lock().take(to, &fits)?;
             if line.is_ready().await {
                 return Some(line);
             }
@@ -304,21 +313,10 @@ impl Origins {
 
     fn keep(&self, line: Line) {
         // It looks, and goes on from its last answer to the next one, before there is one.
-        if line.is_closed() {
-            return;
-        }
-        let mut idle = self.lock();
-        if idle.count >= MOST {
-            idle.tidy();
-        }
-        if idle.count < MOST {
-            let lines = idle.servers.entry(line.to().clone()).or_default();
-            let network = |line: &Line| line.by().and_then(|by| by.interface.clone());
-            let mine = network(&line);
-            if lines.iter().filter(|(other, _)| network(other) == mine).count() < MOST_EACH {
-                lines.push((line, Instant::now()));
-                idle.count += 1;
-            }
+        if line.is_shared() {
+            self.lock().rests(&line);
+        } else if !line.is_closed() {
+            self.lock().put(line);
         }
     }
 
@@ -345,64 +343,6 @@ fn failure(by: &Candidate) -> Option<Report> {
     Some(Report { failed: Some(failed), ..Report::default() })
 }
 
-/// Closes those that have been idle for too long by now, and drops those that are closed.
-fn keep_good(lines: &mut Vec<(Line, Instant)>, now: Instant) {
-    lines.retain(|(line, since)| now.duration_since(*since) < IDLE && !line.is_closed());
-}
-
-impl Idle {
-    fn tidy(&mut self) {
-        let now = Instant::now();
-        self.servers.retain(|_, lines| {
-            keep_good(lines, now);
-            !lines.is_empty()
-        });
-        self.count = self.servers.values().map(Vec::len).sum();
-    }
-
-    /// Those to this server that still work.
-    fn good(&mut self, to: &Destination) -> &[(Line, Instant)] {
-        let Some(lines) = self.servers.get_mut(to) else { return &[] };
-        let before = lines.len();
-        keep_good(lines, Instant::now());
-        self.count -= before - lines.len();
-        lines
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::{Managed, Reaching};
-    use whimbrel_multiaccess::Client;
-
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    /// Where every host is another one.
-    struct Elsewhere;
-
-    impl Upstream for Elsewhere {
-        fn reach<'a>(&'a self, to: &'a Destination, _: &'a Intents) -> Reaching<'a> {
-            let why = "nobody asks".to_owned();
-            Box::pin(std::future::ready(Err(UpstreamError::NoWay { to: to.to_string(), why })))
-        }
-    }
-
-    async fn has_turns(upstream: impl Upstream, here: bool, host: &str) -> bool {
-        let rules = Rules { each: 1, here, rest: HOUR, limit: HOUR };
-        let origins = Origins::new(Arc::new(upstream), rules);
-        origins.turn(&Destination::new(host, 80).unwrap(), "", false).await.is_some()
-    }
-
-    #[tokio::test]
-    async fn nothing_of_this_host_waits_unless_it_is_to_or_it_is_another_hosts() {
-        let from_here = || Managed::new(Client::off());
-        for host in ["127.0.0.1", "0.0.0.0", "::", "localhost"] {
-            assert!(!has_turns(from_here(), false, host).await, "{host}");
-            assert!(has_turns(from_here(), true, host).await, "{host}");
-            assert!(has_turns(Elsewhere, false, host).await, "{host}");
-        }
-        assert!(has_turns(from_here(), false, "192.0.2.1").await);
-    }
-}
+mod tests;

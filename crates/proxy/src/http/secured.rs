@@ -1,7 +1,7 @@
 //! Connections to servers of hosts that are intercepted: none is used before its server has shown who it is.
 
 use super::recent::Recent;
-use crate::intercept::{Servers, Unsecured};
+use crate::intercept::{HTTP2, Servers, Unsecured};
 use crate::{Destination, Duplex, UpstreamError};
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ impl Secured {
         Self { servers, untouched: Recent::new(REMEMBERED, UNTOUCHED) }
     }
 
-    /// Agrees on TLS with the server of a new connection.
+    /// Agrees on TLS with the server of a new connection, which is HTTP/1.1 if the message wants it `alone`. Returns
+    /// whether it carries several messages at once, as with HTTP/2.
     ///
     /// # Errors
     /// When its certificate is refused, or it and this proxy do not suit each other: then the host's next
@@ -30,10 +31,15 @@ impl Secured {
         &self,
         to: &Destination,
         stream: Box<dyn Duplex>,
-    ) -> Result<Box<dyn Duplex>, UpstreamError> {
+        alone: bool,
+    ) -> Result<(Box<dyn Duplex>, bool), UpstreamError> {
         let no_way = |why| UpstreamError::NoWay { to: to.to_string(), why };
-        match self.servers.secure(to, stream).await {
-            Ok(stream) => Ok(Box::new(stream)),
+        match self.servers.secure(to, stream, alone).await {
+            Ok(stream) => {
+                let carries_several = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+                let stream: Box<dyn Duplex> = Box::new(stream);
+                Ok((stream, carries_several))
+            }
             Err(Unsecured::Certificate(why)) => {
                 Err(no_way(format!("its certificate is refused, and nothing was said to it: {why}")))
             }

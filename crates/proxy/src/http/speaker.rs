@@ -30,7 +30,7 @@ pub(super) struct Speaker {
 type Driven = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
 /// What moves a connection, shared by those that wait for it. Empty once it has ended, or moves by itself.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Driver(Arc<Mutex<Option<Driven>>>);
 
 impl Driver {
@@ -88,7 +88,7 @@ impl Speaker {
             // It ends by leaving what it carries to its user, who waits for that.
             self.detach();
         }
-        answer.map(|incoming| Coming { incoming, driver: self.driver.clone() })
+        answer.map(|incoming| Coming { incoming, driver: self.driver.clone(), is_of_http2: false })
     }
 
     /// Waits until it takes a request.
@@ -117,10 +117,9 @@ impl Speaker {
         let task = tokio::spawn(FutureExt::boxed(async move { tell(connection.await) }));
         self.task = Some(task.abort_handle());
     }
-}
 
-impl Drop for Speaker {
-    fn drop(&mut self) {
+    /// Closes the connection, whatever is under way on it.
+    pub(super) fn hang_up(&self) {
         // Else it would wait for a network that may be gone, or live on with the body of an answer.
         self.driver.lock().take();
         if let Some(task) = &self.task {
@@ -129,10 +128,30 @@ impl Drop for Speaker {
     }
 }
 
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
 /// The body of an answer, as it comes.
 pub(super) struct Coming {
     incoming: Incoming,
     driver: Driver,
+    is_of_http2: bool,
+}
+
+impl Coming {
+    /// One over HTTP/2, whose connection moves by itself.
+    pub(super) fn over_http2(incoming: Incoming) -> Self {
+        Self { incoming, driver: Driver::default(), is_of_http2: true }
+    }
+
+    /// Whether nothing is missing of what has ended. A stream of HTTP/2 that its server takes back without an error
+    /// ends for hyper as one that is whole (RFC 9113, §8.1).
+    pub(super) fn is_whole(&self) -> bool {
+        !self.is_of_http2 || self.incoming.is_end_stream()
+    }
 }
 
 impl Body for Coming {

@@ -15,6 +15,7 @@ use hyper::header::{HeaderValue, IF_RANGE, RANGE};
 use hyper::{Request, Response, StatusCode};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
@@ -52,8 +53,8 @@ pub(super) struct Worker {
     pub(super) start: Start,
     /// What it fetches first.
     pub(super) first: Option<Range<u64>>,
-    /// How many there are in all.
-    pub(super) workers: usize,
+    /// How many there are in all: more, once the end of what comes has moved.
+    pub(super) workers: Arc<AtomicUsize>,
     /// For how long nothing may come.
     pub(super) stall: Duration,
 }
@@ -95,14 +96,14 @@ impl Worker {
             Ok(lease) => lease,
             Err(error) => {
                 if let Some(range) = self.first.take() {
-                    self.assembly.give_back(range);
+                    self.assembly.give_back(range.start, range.start);
                 }
                 return Err(error.to_string());
             }
         };
         let mut bytes = FIRST_RANGE;
         loop {
-            let workers = self.workers as u64;
+            let workers = self.workers() as u64;
             let want = if workers == 1 { Want::All } else { Want::About { bytes, workers } };
             let taken = match self.first.take() {
                 Some(range) => Some(range),
@@ -119,7 +120,7 @@ impl Worker {
                 lease = match self.again(by).await {
                     Ok(lease) => lease.with(turn),
                     Err(error) => {
-                        self.assembly.give_back(range);
+                        self.assembly.give_back(range.start, range.start);
                         return Err(error.to_string());
                     }
                 };
@@ -128,19 +129,23 @@ impl Worker {
             let mut at = range.start;
             match self.fetch(&mut lease, &range, &mut at).await {
                 // A server may send less than it was asked for (RFC 9110, §15.3.7), but no crumbs.
-                Ok(()) if at < range.end => {
-                    self.assembly.give_back(at..range.end);
+                Ok(()) if at < self.assembly.end_of(range.start) => {
+                    self.assembly.give_back(range.start, at);
                     if at - range.start < LEAST_RANGE {
                         return Err("the server sends less than it is asked for".to_owned());
                     }
                 }
                 Ok(()) => {
-                    self.assembly.done();
-                    let rate = (range.end - range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
+                    self.assembly.done(range.start);
+                    if at < range.end {
+                        // The rest of it is another worker's, and must not take the network's time.
+                        lease.line().cut_off();
+                    }
+                    let rate = (at - range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
                     bytes = ((rate * RANGE_TIME) as u64).min(self.assembly.window() / workers);
                 }
                 Err(broken) => {
-                    self.assembly.give_back(at..range.end);
+                    self.assembly.give_back(range.start, at);
                     return Err(self.broke(broken, lease).await);
                 }
             }
@@ -161,9 +166,15 @@ impl Worker {
         taken
     }
 
+    fn workers(&self) -> usize {
+        self.workers.load(Ordering::Relaxed)
+    }
+
     async fn broke(&self, broken: Broken, lease: Lease) -> String {
+        let mut lease = lease;
         match broken {
             Broken::Path(why) => {
+                lease.line().leave();
                 if let Some(by) = lease.by() {
                     self.object.origins.failed(&self.object.to, by).await;
                 }
@@ -194,7 +205,8 @@ impl Worker {
     }
 
     async fn again(&self, by: Option<Candidate>) -> Result<Lease, UpstreamError> {
-        self.object.origins.lease_new(&self.object.to, &Intents::default(), by.into_iter().collect()).await
+        let (origins, ways) = (&self.object.origins, by.into_iter().collect());
+        origins.lease_new(&self.object.to, &Intents::default(), ways, false).await
     }
 
     /// Fetches a range. `at` is the first byte of it that has not come.
@@ -207,7 +219,12 @@ impl Worker {
             Unsent::Late => Broken::Path("the server does not answer".to_owned()),
         })?;
         let had = self.check(&answer, range)?;
-        self.read(answer.into_body(), had, at, lease).await
+        if answer.status() == StatusCode::PARTIAL_CONTENT
+            && let Some(on) = lease.on()
+        {
+            self.assembly.comes_on(range.start, on);
+        }
+        self.read(answer.into_body(), range.start, had, at, lease).await
     }
 
     fn request(&self, range: &Range<u64>) -> Request<Sent> {
@@ -254,7 +271,7 @@ impl Worker {
                 Err(changed())
             }
             // Each of several workers would have to skip what the others fetch.
-            StatusCode::OK if self.workers > 1 => Err(Broken::Whole),
+            StatusCode::OK if self.workers() > 1 => Err(Broken::Whole),
             StatusCode::OK => Ok(Had { skipped: range.start, end: range.end }),
             StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => Err(changed()),
             StatusCode::NOT_FOUND | StatusCode::GONE => Err(changed()),
@@ -262,9 +279,17 @@ impl Worker {
         }
     }
 
-    async fn read(&self, mut body: Coming, had: Had, at: &mut u64, lease: &Lease) -> Result<(), Broken> {
+    /// Reads until there is no more of it, or the rest is another worker's.
+    async fn read(
+        &self,
+        mut body: Coming,
+        start: u64,
+        had: Had,
+        at: &mut u64,
+        lease: &Lease,
+    ) -> Result<(), Broken> {
         let Had { mut skipped, end } = had;
-        while *at < end {
+        while *at < end.min(self.assembly.end_of(start)) {
             self.assembly.room_at(*at).await;
             let Ok(frame) = tokio::time::timeout(self.stall, body.frame()).await else {
                 return Err(Broken::Path("nothing comes any more".to_owned()));
@@ -282,9 +307,7 @@ impl Worker {
             let most = end - *at;
             bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
             if !bytes.is_empty() {
-                let length = bytes.len() as u64;
-                self.assembly.put(*at, bytes);
-                *at += length;
+                *at += self.assembly.put(*at, bytes);
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The key that hosts are intercepted with, and what it signs.
 
-use super::{HTTP, InterceptError, pem, validity};
+use super::{HTTP, HTTP2, InterceptError, pem, validity};
 use crate::Destination;
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
@@ -144,7 +144,7 @@ impl InterceptAuthority {
             .with_no_client_auth()
             .with_single_cert(vec![certificate], key)
             .map_err(InterceptError::making)?;
-        config.alpn_protocols = vec![HTTP.to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), HTTP.to_vec()];
         // Between programs of one machine a handshake is cheap, and what is not kept needs no bound.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

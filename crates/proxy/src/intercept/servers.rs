@@ -1,6 +1,6 @@
 //! TLS towards servers, whose certificates are verified as a browser would.
 
-use super::{HTTP, InterceptError};
+use super::{HTTP, HTTP2, InterceptError};
 use crate::{Destination, Duplex};
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs;
@@ -51,12 +51,13 @@ impl Servers {
             .map_err(InterceptError::making)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = vec![HTTP.to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), HTTP.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(Self { config })
     }
 
-    /// Agrees on TLS with the server of a new connection, once that has shown that it is `to`.
+    /// Agrees on TLS with the server of a new connection, once that has shown that it is `to`. For what wants to be
+    /// `alone` on it HTTP/2 is not offered.
     ///
     /// # Errors
     /// Why not. Nothing but the handshake has been said then.
@@ -64,12 +65,14 @@ impl Servers {
         &self,
         to: &Destination,
         stream: Box<dyn Duplex>,
+        alone: bool,
     ) -> Result<TlsStream<Box<dyn Duplex>>, Unsecured> {
         let name = ServerName::try_from(to.host().to_owned());
         let name = name.map_err(|_| Unsecured::Unsuited("its name is none of TLS".to_owned()))?;
         let asked = Arc::new(Asked::default());
         let mut config = self.config.clone();
         config.client_auth_cert_resolver = asked.clone();
+        config.alpn_protocols.retain(|protocol| !alone || protocol != HTTP2);
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
         let connected = tokio::time::timeout(HANDSHAKE, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));

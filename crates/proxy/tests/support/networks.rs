@@ -148,31 +148,32 @@ impl World {
     /// Fills each link for a while, so that the manager knows it. The connections stay open, as other programs'
     /// do.
     pub fn warm_up(&self, object: &Object) -> Vec<TcpStream> {
-        let mut open = Vec::new();
-        for n in 0..self.links.len() {
-            let by = Candidate {
-                destination: object.origin.address,
-                source: Some(IpAddr::from([10, 0, n as u8, 1])),
-                interface: Some(format!("link{n}")),
-                protocol: Protocol::Tcp,
-                options: SocketOptions {
-                    bind_to_device: Some(format!("link{n}")),
-                    ..SocketOptions::default()
-                },
-                failed_lately: false,
-                why: String::new(),
-            };
-            let stream = self.runtime.block_on(async { by.connect().await.unwrap().into_std().unwrap() });
-            stream.set_nonblocking(false).unwrap();
-            let mut stream = stream;
-            open.push(stream.try_clone().unwrap());
-            stream.write_all(get(&object.origin.url("/"), "Range: bytes=0-2999999\r\n").as_bytes()).unwrap();
-            let head = read_head(&mut stream).unwrap();
-            let length: u64 = field(&head, "content-length").unwrap().parse().unwrap();
-            std::io::copy(&mut stream.take(length), &mut std::io::sink()).unwrap();
-        }
+        let open = (0..self.links.len()).map(|n| self.fill(n, object)).collect();
         self.until_seen("each link has a round trip", |path| path.srtt_min_ms.is_some());
         object.by_source.lock().unwrap().clear();
+        open
+    }
+
+    /// Fills a link for a while with some megabytes of this object. The connection stays open.
+    pub fn fill(&self, n: usize, object: &Object) -> TcpStream {
+        let interface = format!("link{n}");
+        let by = Candidate {
+            destination: object.origin.address,
+            source: Some(IpAddr::from([10, 0, n as u8, 1])),
+            interface: Some(interface.clone()),
+            protocol: Protocol::Tcp,
+            options: SocketOptions { bind_to_device: Some(interface), ..SocketOptions::default() },
+            failed_lately: false,
+            why: String::new(),
+        };
+        let stream = self.runtime.block_on(async { by.connect().await.unwrap().into_std().unwrap() });
+        stream.set_nonblocking(false).unwrap();
+        let mut stream = stream;
+        let open = stream.try_clone().unwrap();
+        stream.write_all(get(&object.origin.url("/"), "Range: bytes=0-2999999\r\n").as_bytes()).unwrap();
+        let head = read_head(&mut stream).unwrap();
+        let length: u64 = field(&head, "content-length").unwrap().parse().unwrap();
+        std::io::copy(&mut stream.take(length), &mut std::io::sink()).unwrap();
         open
     }
 }

@@ -207,9 +207,20 @@ pub fn client(
 /// The same with other algorithms.
 pub fn client_of(
     stream: TcpStream,
+    to: (&str, u16),
+    authority: &Path,
+    provider: CryptoProvider,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    client_speaking(stream, to, authority, provider, &[b"http/1.1"])
+}
+
+/// The same, which speaks one of these.
+pub fn client_speaking(
+    stream: TcpStream,
     (host, port): (&str, u16),
     authority: &Path,
     provider: CryptoProvider,
+    protocols: &[&[u8]],
 ) -> StreamOwned<ClientConnection, TcpStream> {
     let mut stream = stream;
     let words = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
@@ -221,7 +232,7 @@ pub fn client_of(
         .unwrap()
         .with_root_certificates(roots(authority))
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from(host.to_owned()).unwrap();
     StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
 }
@@ -239,8 +250,13 @@ impl Curled {
     }
 }
 
-/// Runs curl with this proxy and this authority.
+/// Runs curl with this proxy and this authority, over HTTP/1.1.
 pub fn curl(proxy: std::net::SocketAddr, authority: &Path, args: &[&str]) -> Curled {
+    curl_of(proxy, authority, &[&["--http1.1"][..], args].concat())
+}
+
+/// The same as curl would by itself: over HTTP/2, if the other side speaks that.
+pub fn curl_of(proxy: std::net::SocketAddr, authority: &Path, args: &[&str]) -> Curled {
     let mut command = Command::new("curl");
     for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"]
     {

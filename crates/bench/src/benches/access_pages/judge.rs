@@ -21,6 +21,8 @@ const JUDGED: &str = "32 x 100 KB";
 const SHOWN: [&str; 6] = ["2 x 1 KB", "64 x 1 KB", "32 x 10 KB", JUDGED, "4 x 1 MB", "mixed, figure 4"];
 /// Slower than the better interface by more than this is worse.
 const WORSE: f64 = 1.05;
+/// A median is to be within this share of what the simulator says.
+const OUTLIER: f64 = 0.15;
 /// The policies, which are compared with one another.
 const POLICIES: [System; 7] = [
     System::Single(1),
@@ -88,6 +90,7 @@ pub(super) fn finish(loads: &[Load], settings: Value, output: &mut Output) -> Re
         }
     }
     output.keep("access-pages-loads.csv", &table(loads))?;
+    output.keep("access-pages-outliers.csv", &outliers(loads))?;
     output.finish(&SPEC, settings.clone(), &trials)?;
     figures::finish(loads, &settings, output)
 }
@@ -104,6 +107,27 @@ fn table(loads: &[Load]) -> String {
         );
     }
     text
+}
+
+/// Medians that are further from the simulator's word than it may be, the furthest first.
+fn outliers(loads: &[Load]) -> String {
+    let mut found = Vec::new();
+    for browser in [Browser::Client, Browser::Chromium, Browser::Firefox] {
+        let own: Vec<&Load> = loads.iter().filter(|load| load.browser == browser).collect();
+        for ((scenario, page), case) in &Cases::of(&own).0 {
+            for system in System::ALL {
+                let ratio = case.of_predicted(system).filter(|ratio| (ratio - 1.0).abs() > OUTLIER);
+                let (Some(ratio), Some(ms)) = (ratio, case.time(system)) else { continue };
+                let simulated = ms / ratio;
+                let line =
+                    format!("{browser},{scenario},\"{page}\",{system},{ms:.1},{simulated:.1},{ratio:.3}\n");
+                found.push((ratio.ln().abs(), line));
+            }
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let head = "browser,scenario,page,system,ms,simulated_ms,of_simulated\n".to_owned();
+    found.into_iter().fold(head, |text, (_, line)| text + &line)
 }
 
 /// The times of each system in each case: a page in a scenario.
@@ -265,5 +289,17 @@ mod tests {
         // 99 is more than 5 % above 90, and 100 is not above 200.
         assert_eq!(of("whimbrel", "worse"), 0.5);
         assert!(of("all systems", "of_predicted") > 0.9);
+    }
+
+    #[test]
+    fn what_is_far_from_the_simulators_word_is_listed_the_furthest_first() {
+        let times = [("near", 114.0), ("slow", 300.0), ("fast", 20.0), ("late", 116.0)];
+        let loads: Vec<Load> = times.map(|(page, ms)| load(page, System::Eaf, 0, ms)).into();
+        let text = outliers(&loads);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "browser,scenario,page,system,ms,simulated_ms,of_simulated");
+        assert_eq!(lines[1], "client,symmetric,\"fast\",eaf,20.0,100.0,0.200");
+        let pages: Vec<&str> = lines[1..].iter().filter_map(|line| line.split('"').nth(1)).collect();
+        assert_eq!(pages, ["fast", "slow", "late"]);
     }
 }

@@ -21,12 +21,11 @@ use super::content::object_path;
 use super::loader::Loader;
 use super::scenario::Scenario;
 use super::server::{ASIDE, HOSTS, PORT, Server, address};
+use super::servers::Servers;
 use super::site::Site;
 use super::system::System;
 use crate::lab::{Access, TwoLinks};
 
-/// As the paper has it on its servers.
-pub(super) const CONGESTION_CONTROL: &str = "reno";
 /// The server's interface and its router.
 const SERVER_INTERFACE: &str = "eth0";
 const SERVER_ROUTER: &str = "10.0.9.1";
@@ -82,19 +81,27 @@ impl World {
         traces: &Path,
         sites: Arc<Vec<Site>>,
         systems: &[System],
+        servers: Servers,
     ) -> Result<Self> {
-        let mut world = Self::with(scenario.accesses(traces)?, sites, systems)?;
+        let mut world = Self::with(scenario.accesses(traces)?, sites, systems, servers)?;
         world.warm_up(scenario)?;
         Ok(world)
     }
 
     /// The same with any links, of whose rates the managers know nothing yet.
-    pub(super) fn with(accesses: [Access; 2], sites: Arc<Vec<Site>>, systems: &[System]) -> Result<Self> {
+    pub(super) fn with(
+        accesses: [Access; 2],
+        sites: Arc<Vec<Site>>,
+        systems: &[System],
+        servers: Servers,
+    ) -> Result<Self> {
         let net = TwoLinks::new(&accesses)?;
         let host = &net.server.host;
-        host.set_congestion_control(CONGESTION_CONTROL);
-        // Again, so that the route has it.
-        host.add_default_route(SERVER_INTERFACE, SERVER_ROUTER, 1)?;
+        if let Some(name) = servers.congestion_control() {
+            host.set_congestion_control(name);
+            // Again, so that the route has it.
+            host.add_default_route(SERVER_INTERFACE, SERVER_ROUTER, 1)?;
+        }
         for number in 0..u16::from(HOSTS) {
             host.add_address(SERVER_INTERFACE, &format!("{}/24", address(number)))?;
         }

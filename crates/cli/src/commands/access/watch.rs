@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use whimbrel_multiaccess::Client;
-use whimbrel_multiaccess::protocol::{Answer, Decided, PathReport};
+use whimbrel_multiaccess::protocol::{Answer, Decided, PathReport, Wifi};
 
 use super::ask::{LONGEST, describe, failure};
 use crate::commands::status::Page;
@@ -164,7 +164,26 @@ fn path_line(path: &PathReport) -> String {
     if path.metered {
         line += ", metered";
     }
+    if let Some(wifi) = &path.wifi {
+        line += &wifi_words(wifi);
+    }
     plain(&line, LONGEST)
+}
+
+/// What is known of Wi-Fi, behind the rest of its line.
+fn wifi_words(wifi: &Wifi) -> String {
+    let rate = |rate: f64| format!("{:.1}", rate * 8.0 / 1e6);
+    let mut words = ", Wi-Fi".to_owned();
+    if let Some(signal) = wifi.signal_dbm {
+        words += &format!(" {signal} dBm");
+    }
+    if let (Some(down), Some(up)) = (wifi.down, wifi.up) {
+        words += &format!(", through the air {} and {} Mbit/s", rate(down), rate(up));
+    }
+    if let Some(busy) = wifi.busy {
+        words += &format!(", channel {:.0} % busy", busy * 100.0);
+    }
+    words
 }
 
 /// A decision in a line.
@@ -175,5 +194,27 @@ fn decided_line(decided: &Decided) -> String {
     match &decided.way {
         Some(way) => format!("{to} ({intents}): {}: {}", describe(way), plain(&way.why, LONGEST)),
         None => format!("{to} ({intents}): has to wait"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_over_wifi_says_how_strong_fast_and_busy_that_is_and_others_say_nothing_of_it() {
+        let path = PathReport { number: 1, interface: "wlan0".to_owned(), ..PathReport::default() };
+        assert!(!path_line(&path).contains("Wi-Fi"));
+        let wifi = Wifi {
+            signal_dbm: Some(-61),
+            down: Some(18_050_000.0),
+            up: Some(162_500_000.0),
+            busy: Some(0.25),
+        };
+        let line = path_line(&PathReport { wifi: Some(wifi), ..path });
+        assert!(
+            line.ends_with(", Wi-Fi -61 dBm, through the air 144.4 and 1300.0 Mbit/s, channel 25 % busy"),
+            "{line}"
+        );
     }
 }

@@ -25,11 +25,11 @@ fn bytes_go_on_in_order_whatever_comes_first() {
     let assembly = Assembly::new(10, 16, 1 << 20);
     assert_eq!(assembly.cut(&[2, 4]), Some(vec![10..12, 12..16]));
     assembly.put(12, Bytes::from_static(b"cdef"));
-    assembly.done();
+    assembly.done(12);
     assert_eq!(read(&assembly), Poll::Pending);
     assert_eq!(assembly.left(), 2);
     assembly.put(10, Bytes::from_static(b"ab"));
-    assembly.done();
+    assembly.done(10);
     assert_eq!(read(&assembly), Poll::Ready(Some(Ok(Bytes::from_static(b"ab")))));
     assert_eq!(read(&assembly), Poll::Ready(Some(Ok(Bytes::from_static(b"cdef")))));
     assert_eq!(read(&assembly), Poll::Ready(None));
@@ -63,7 +63,7 @@ fn a_reader_that_rests_is_waited_for_by_workers_that_have_nothing_under_way() {
     let assembly = Assembly::new(0, 1 << 20, 128 * KIB);
     assert_eq!(taken(&assembly, about(1 << 20)), Poll::Ready(Some(0..128 * KIB)));
     assembly.put(0, piece(128 * KIB));
-    assembly.done();
+    assembly.done(0);
     assert_eq!(taken(&assembly, about(1 << 20)), Poll::Pending);
     assert!(read(&assembly).is_ready());
     assert_eq!(taken(&assembly, about(1 << 20)), Poll::Ready(Some(128 * KIB..256 * KIB)));
@@ -87,10 +87,10 @@ fn what_is_given_back_goes_first_and_is_waited_for() {
     // Another worker stays for as long as it may be needed.
     assert_eq!(taken(&assembly, about(KIB)), Poll::Pending);
     assembly.put(0, piece(KIB));
-    assembly.give_back(KIB..1 << 20);
+    assembly.give_back(0, KIB);
     let range = taken(&assembly, about(KIB));
     assert_eq!(range, Poll::Ready(Some(KIB..65 * KIB)));
-    assembly.give_back(65 * KIB..65 * KIB);
+    assembly.give_back(KIB, 65 * KIB);
     assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(65 * KIB..1 << 20)));
 }
 
@@ -113,17 +113,17 @@ fn a_server_without_ranges_is_read_by_one_worker_from_the_first_byte_that_is_mis
     assert_eq!(taken(&assembly, about(64 * KIB)), Poll::Ready(Some(64 * KIB..128 * KIB)));
     assert_eq!(taken(&assembly, about(64 * KIB)), Poll::Ready(Some(128 * KIB..192 * KIB)));
     assembly.put(0, piece(64 * KIB));
-    assembly.done();
+    assembly.done(0);
     assembly.put(128 * KIB, piece(64 * KIB));
-    assembly.done();
+    assembly.done(128 * KIB);
     assembly.goes_on_in_one();
     assert_eq!(taken(&assembly, about(64 * KIB)), Poll::Ready(None), "one of several");
     assert_eq!(taken(&assembly, Want::All), Poll::Pending, "a range is under way");
-    assembly.give_back(64 * KIB..128 * KIB);
+    assembly.give_back(64 * KIB, 64 * KIB);
     assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(64 * KIB..1 << 20)));
     assert_eq!(assembly.left(), 960 * KIB);
     assembly.put(64 * KIB, piece(960 * KIB));
-    assembly.done();
+    assembly.done(64 * KIB);
     assert_eq!(assembly.left(), 0);
     assert_eq!(taken(&assembly, Want::All), Poll::Ready(None));
 }
@@ -166,12 +166,47 @@ fn a_failure_is_told_behind_what_has_come() {
     assert_eq!(taken(&assembly, Want::All), Poll::Ready(None));
 }
 
+const ON: On = On { id: 7, source: std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST) };
+
+#[test]
+fn the_end_of_the_longest_range_goes_to_another_worker_and_none_of_it_is_kept_twice() {
+    let assembly = Assembly::new(0, 1 << 20, 1 << 20);
+    assert_eq!(assembly.cut(&[256 * KIB, 768 * KIB]), Some(vec![0..256 * KIB, 256 * KIB..1 << 20]));
+    assembly.put(256 * KIB, piece(100 * KIB));
+    assert_eq!(assembly.longest(), None, "nobody waits for it");
+    assert!(read(&assembly).is_pending());
+    assert_eq!(assembly.longest(), None, "the server may have no ranges");
+    assembly.comes_on(256 * KIB, ON);
+    let longest = Longest { start: 256 * KIB, at: 356 * KIB, left: 668 * KIB, on: ON };
+    assert_eq!(assembly.longest(), Some(longest));
+    assert_eq!(assembly.shorten(256 * KIB, 668 * KIB), None, "no more is left than is to stay");
+    assert_eq!(assembly.shorten(256 * KIB, 0), None);
+    assert_eq!(assembly.shorten(256 * KIB, 68 * KIB), Some(424 * KIB..1 << 20));
+    assert_eq!((assembly.under_way(), assembly.end_of(256 * KIB)), (3, 424 * KIB));
+    // What had been asked for before goes on to come.
+    assert_eq!(assembly.put(356 * KIB, piece(100 * KIB)), 68 * KIB);
+    assembly.done(256 * KIB);
+    assert_eq!(assembly.put(424 * KIB, piece(600 * KIB)), 600 * KIB);
+    assembly.done(424 * KIB);
+    assert_eq!((assembly.left(), assembly.under_way()), (256 * KIB, 1));
+}
+
+#[test]
+fn nothing_moves_while_something_is_not_even_asked_for() {
+    let assembly = Assembly::new(0, 4 << 20, 1 << 20);
+    assert!(taken(&assembly, about(512 * KIB)).is_ready());
+    assembly.comes_on(0, ON);
+    assert!(read(&assembly).is_pending());
+    assert_eq!(assembly.longest(), None);
+}
+
 /// What workers and the reader do, in any order.
 #[derive(Debug, Clone)]
 enum Step {
     Take(u64),
     Put { whose: usize, bytes: u64 },
     GiveBack { whose: usize },
+    Shorten { whose: usize, stays: u64 },
     Read,
 }
 
@@ -181,6 +216,7 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
         (1..300 * KIB).prop_map(Step::Take),
         (any::<usize>(), 1..100 * KIB).prop_map(|(whose, bytes)| Step::Put { whose, bytes }),
         any::<usize>().prop_map(|whose| Step::GiveBack { whose }),
+        (any::<usize>(), 0..200 * KIB).prop_map(|(whose, stays)| Step::Shorten { whose, stays }),
         Just(Step::Read),
     ];
     proptest::collection::vec(step, 0..120)
@@ -189,7 +225,8 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
 /// Workers that hold ranges, and a reader that knows what it must read.
 struct Model {
     assembly: Assembly,
-    held: Vec<Range<u64>>,
+    /// Where each begins, and its first byte that has not come.
+    held: Vec<(u64, u64)>,
     read: u64,
 }
 
@@ -207,23 +244,32 @@ impl Model {
             Step::Take(bytes) => {
                 if let Poll::Ready(Some(range)) = taken(&self.assembly, about(*bytes)) {
                     assert!(range.end <= self.read + Self::WINDOW, "{range:?} is beyond the window");
-                    self.held.push(range);
+                    self.held.push((range.start, range.start));
                 }
             }
             Step::Put { whose, bytes } if !self.held.is_empty() => {
-                let at = whose % self.held.len();
-                let range = &mut self.held[at];
-                let end = range.end.min(range.start + bytes);
-                self.assembly.put(range.start, Self::bytes(range.start..end));
-                range.start = end;
-                if range.is_empty() {
-                    self.held.remove(at);
-                    self.assembly.done();
+                let which = whose % self.held.len();
+                let (start, at) = self.held[which];
+                let end = self.assembly.end_of(start);
+                // More of it may come than is left to this worker.
+                let comes = at..(at + bytes).min(end + KIB).min(Self::TOTAL);
+                let kept = self.assembly.put(at, Self::bytes(comes.clone()));
+                assert_eq!(at + kept, comes.end.min(end));
+                self.held[which].1 = at + kept;
+                if at + kept == end {
+                    self.held.remove(which);
+                    self.assembly.done(start);
                 }
             }
             Step::GiveBack { whose } if !self.held.is_empty() => {
-                let range = self.held.swap_remove(whose % self.held.len());
-                self.assembly.give_back(range);
+                let (start, at) = self.held.swap_remove(whose % self.held.len());
+                self.assembly.give_back(start, at);
+            }
+            Step::Shorten { whose, stays } if !self.held.is_empty() => {
+                let (start, _) = self.held[whose % self.held.len()];
+                if let Some(rest) = self.assembly.shorten(start, *stays) {
+                    self.held.push((rest.start, rest.start));
+                }
             }
             Step::Read => {
                 if let Poll::Ready(Some(next)) = read(&self.assembly) {

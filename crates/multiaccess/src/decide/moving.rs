@@ -1,0 +1,63 @@
+//! Whether the end of something that is under way should come another way.
+
+use crate::protocol::UnderWay;
+use whimbrel_access::{
+    Analytic, Choice, ConnectionId, Decision, Forecast, Part, PathId, Policy, Seconds, Situation,
+};
+
+/// Asks the policy. The decision stays empty if all of it stays where it is.
+pub(super) fn reconsider(
+    policy: &mut dyn Policy,
+    situation: &Situation<'_>,
+    asked: &UnderWay,
+    decision: &mut Decision,
+) {
+    if !policy.reconsiders() {
+        return;
+    }
+    let connection = ConnectionId(asked.connection);
+    let under_way = whimbrel_access::UnderWay {
+        connection,
+        left: situation.stated().received().unwrap_or(0),
+        completes: situation.now + Seconds::from_millis(asked.completes_ms),
+    };
+    let forecast = Analytic::new(*situation, policy.sharing(), 0);
+    let mut elsewhere = Elsewhere { forecast, situation, from: path(situation, Choice::Reuse(connection)) };
+    policy.reconsider(&under_way, situation, &mut elsewhere, decision);
+}
+
+/// Foretells nothing for the path that the unit is on: a second connection there has no more to give.
+struct Elsewhere<'a> {
+    forecast: Analytic<'a>,
+    situation: &'a Situation<'a>,
+    from: Option<PathId>,
+}
+
+impl Forecast for Elsewhere<'_> {
+    fn completes(&mut self, choice: Choice, bound: Seconds) -> Option<Seconds> {
+        self.forecast.completes(choice, bound)
+    }
+
+    fn completes_moved(
+        &mut self,
+        under_way: &whimbrel_access::UnderWay,
+        part: Part,
+        bound: Seconds,
+    ) -> Option<Seconds> {
+        if path(self.situation, part.choice) == self.from {
+            return None;
+        }
+        self.forecast.completes_moved(under_way, part, bound)
+    }
+}
+
+/// The first path of a choice. `None` if there is no such connection any more.
+fn path(situation: &Situation<'_>, choice: Choice) -> Option<PathId> {
+    match choice {
+        Choice::Open { paths, .. } => Some(paths.first()),
+        Choice::Reuse(id) => {
+            let connection = situation.connections.iter().find(|connection| connection.id == id);
+            connection.map(|connection| connection.paths.first())
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What is known of Wi-Fi: asked of the kernel for as long as the manager runs, where there is any.
+
+use crate::genl::{Family, Generic};
+use crate::kernel::Kernel;
+use crate::nl80211::{self, Channel, Station};
+use crate::protocol::Wifi;
+use crate::shared::Shared;
+use netlink_sys::protocols::NETLINK_GENERIC;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it is asked: a channel is looked at for a while.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Between attempts, if the kernel answers with an error.
+const PAUSE: Duration = Duration::from_secs(60);
+/// The most interfaces that are asked about.
+const MOST: usize = 8;
+
+/// Asks for as long as the manager runs. Where there is no Wi-Fi nothing is asked before interfaces change.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut paths = shared.follow();
+    let mut is_told = false;
+    loop {
+        let pause = match watch(&shared).await {
+            Ok(()) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::info!(%error, "the kernel does not tell of Wi-Fi");
+                }
+                Some(PAUSE)
+            }
+        };
+        shared.set_wifi(BTreeMap::new());
+        let seen = Arc::clone(&paths.borrow_and_update());
+        let changed = async {
+            while paths.changed().await.is_ok() {
+                if paths.borrow_and_update().differs_from(&seen) {
+                    return;
+                }
+            }
+            // The sender lives as long as this runs.
+            std::future::pending().await
+        };
+        match pause {
+            // It may have been a mishap.
+            Some(pause) => {
+                let _ = tokio::time::timeout(pause, changed).await;
+            }
+            None => changed.await,
+        }
+    }
+}
+
+/// Asks again and again, until that fails or there is no such interface.
+async fn watch(shared: &Shared) -> io::Result<()> {
+    let mut kernel = Kernel::open(NETLINK_GENERIC)?;
+    let family = Family::named(&mut kernel, nl80211::FAMILY).await?.number;
+    let mut before = HashMap::new();
+    loop {
+        let mut interfaces = Vec::new();
+        let note = |told: Generic| interfaces.extend(nl80211::interface(&told));
+        kernel.dump(nl80211::interfaces(family), note).await?;
+        interfaces.truncate(MOST);
+        if interfaces.is_empty() {
+            return Ok(());
+        }
+        let mut known = BTreeMap::new();
+        for index in interfaces {
+            let wifi = ask(&mut kernel, family, index, &mut before).await?;
+            known.extend(wifi.map(|wifi| (index, wifi)));
+        }
+        shared.set_wifi(known);
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// What is known of one interface. `None`: it has no link, or is an access point itself.
+async fn ask(
+    kernel: &mut Kernel,
+    family: u16,
+    index: u32,
+    before: &mut HashMap<u32, Channel>,
+) -> io::Result<Option<Wifi>> {
+    let mut stations: Vec<Station> = Vec::new();
+    kernel.dump(nl80211::stations(family, index), |told| stations.extend(nl80211::station(&told))).await?;
+    let mut channel = None;
+    // Some drivers know nothing of their channels.
+    let looked =
+        kernel.dump(nl80211::channels(family, index), |told| channel = nl80211::channel(&told).or(channel));
+    match looked.await {
+        Err(error) if error.raw_os_error().is_some() => {}
+        looked => looked?,
+    }
+    let busy = channel.and_then(|now| now.busy_since(before.insert(index, now)?));
+    let [Station { signal, down, up }] = stations[..] else { return Ok(None) };
+    Ok(Some(Wifi { signal_dbm: signal, down, up, busy }))
+}

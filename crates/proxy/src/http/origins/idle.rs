@@ -1,0 +1,91 @@
+//! Connections that carry nothing, and those that carry several messages and have room for more.
+
+use super::IDLE;
+use crate::Destination;
+use crate::http::line::Line;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Idle connections to one server, over one network.
+const MOST_EACH: usize = 8;
+/// Idle connections altogether.
+const MOST: usize = 256;
+
+/// All of them, each with the time since which it is idle.
+#[derive(Default)]
+pub(super) struct Idle {
+    next: u32,
+    count: usize,
+    servers: HashMap<Destination, Vec<(Line, Instant)>>,
+}
+
+impl Idle {
+    /// A number for a connection: older ones have smaller numbers.
+    pub(super) fn number(&mut self) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        self.next
+    }
+
+    /// Puts one in, if there is room.
+    pub(super) fn put(&mut self, line: Line) {
+        if self.count >= MOST {
+            self.tidy();
+        }
+        if self.count < MOST {
+            let lines = self.servers.entry(line.to().clone()).or_default();
+            let network = |line: &Line| line.by().and_then(|by| by.interface.clone());
+            let mine = network(&line);
+            if lines.iter().filter(|(other, _)| network(other) == mine).count() < MOST_EACH {
+                lines.push((line, Instant::now()));
+                self.count += 1;
+            }
+        }
+    }
+
+    /// A message has passed on one that carries several: if it is here, it is idle from now on.
+    pub(super) fn rests(&mut self, line: &Line) {
+        let lines = self.servers.get_mut(line.to()).map(Vec::as_mut_slice).unwrap_or_default();
+        if let Some((_, since)) = lines.iter_mut().find(|(other, _)| other.id() == line.id()) {
+            *since = Instant::now();
+        }
+    }
+
+    /// Takes out the newest one that fits, or a hold on it if it carries several messages and has room.
+    pub(super) fn take(&mut self, to: &Destination, fits: &impl Fn(&Line, Instant) -> bool) -> Option<Line> {
+        let lines = self.servers.get_mut(to)?;
+        let at = lines.iter().rposition(|(line, since)| line.has_room() && fits(line, *since))?;
+        if let Some(shared) = lines[at].0.share() {
+            return Some(shared);
+        }
+        let (line, _) = lines.remove(at);
+        if lines.is_empty() {
+            self.servers.remove(to);
+        }
+        self.count -= 1;
+        Some(line)
+    }
+
+    /// Closes what has been idle for too long.
+    pub(super) fn tidy(&mut self) {
+        let now = Instant::now();
+        self.servers.retain(|_, lines| {
+            keep_good(lines, now);
+            !lines.is_empty()
+        });
+        self.count = self.servers.values().map(Vec::len).sum();
+    }
+
+    /// Those to this server that still work.
+    pub(super) fn good(&mut self, to: &Destination) -> &[(Line, Instant)] {
+        let Some(lines) = self.servers.get_mut(to) else { return &[] };
+        let before = lines.len();
+        keep_good(lines, Instant::now());
+        self.count -= before - lines.len();
+        lines
+    }
+}
+
+/// Closes those that have been idle for too long by now, and drops those that are closed.
+fn keep_good(lines: &mut Vec<(Line, Instant)>, now: Instant) {
+    lines.retain(|(line, since)| (line.is_used() || now.duration_since(*since) < IDLE) && !line.is_closed());
+}
