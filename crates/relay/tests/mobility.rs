@@ -10,13 +10,14 @@ mod homes;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use homes::gateway::HTTPS;
 use homes::{Download, Homes, is_direct, passed_on, used};
 use lab_support::traffic::{Server, Transfer, Way};
 use lab_support::{ms, secs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, SecretKey};
-use whimbrel_lab::{Direction, NatKind, require};
+use whimbrel_lab::{Block, Direction, NatKind, require};
 use whimbrel_relay::{Limits, Relay};
 use whimbrel_transport::{CloseCode, Config, Connection, Endpoint, Suspended};
 
@@ -70,6 +71,28 @@ fn moves_while_holes_are_punched(server_moves: bool) {
         assert!(begun.elapsed() < SURELY, "no direct path");
         thread::sleep(ms(10));
     }
+    transfer.finish_within(&homes.client, SURELY);
+}
+
+/// What was reached directly over UDP is reached over TCP through the relay alone.
+#[test]
+fn a_server_that_moves_into_a_network_that_lets_out_https_alone_goes_on() {
+    if !require!() {
+        return;
+    }
+    let homes = Homes::apart(1, ms(25));
+    homes.gateways.iter().for_each(|gateway| gateway.set_kind(NatKind::PortRestricted).unwrap());
+    let relay = homes.relay_at(0, HTTPS);
+    let (server, _keeper) = homes.serve(&[&relay]);
+    let (_client, connection) = homes.connect(&server);
+    let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, 64 << 20);
+    let begun = Instant::now();
+    while !is_direct(&connection) {
+        assert!(begun.elapsed() < SURELY, "no direct path");
+        thread::sleep(ms(10));
+    }
+    homes.gateways[1].router().block(Block::AllButTcpPort(HTTPS)).unwrap();
+    homes.server.move_on();
     transfer.finish_within(&homes.client, SURELY);
 }
 
