@@ -226,7 +226,8 @@ mod tests {
         let remote = listener.local_addr().unwrap();
         let socket = TcpStream::connect(remote).await.unwrap();
         let silent = listener.accept().await.unwrap();
-        let tls = TlsChannel::client(TlsIdentity::new(&ours).unwrap().client, theirs.id()).unwrap();
+        let config = TlsIdentity::new(&ours).unwrap().clients.direct(theirs.id()).unwrap();
+        let tls = TlsChannel::client(config, theirs.id()).unwrap();
         let local = socket.local_addr().unwrap();
         let carrier = TcpCarrier::new(id, CarrierKind::Tcp, socket, tls, Vec::new());
         shared.with(|state| state.paths.push(Arc::new(PathIo::tcp(id, local, remote.into(), carrier))));

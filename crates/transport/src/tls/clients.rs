@@ -226,7 +226,7 @@ mod tests {
             |value| [7].into_iter().chain(value.into_iter().skip(1)).collect(),
         ];
         for (number, spoil) in ways.into_iter().enumerate() {
-            for (peer, ticket, value) in server.server.list() {
+            for (peer, ticket, value) in server.server.take_all() {
                 server.server.put(peer, ticket, spoil(value));
             }
             let met = meet(&client, &server, theirs.id(), Some(OTHER)).unwrap();

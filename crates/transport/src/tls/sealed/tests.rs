@@ -14,7 +14,7 @@ struct Side {
 fn pair() -> (Side, Side) {
     let (a, b) = (SecretKey::generate(), SecretKey::generate());
     let (ta, tb) = (TlsIdentity::new(&a).unwrap(), TlsIdentity::new(&b).unwrap());
-    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut client = TlsChannel::client(ta.clients.direct(b.id()).unwrap(), b.id()).unwrap();
     let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
     for _ in 0..4 {
         pass(&mut client, &mut server);
