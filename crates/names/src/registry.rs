@@ -45,14 +45,17 @@ use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 mod access;
 mod devices;
 mod ownership;
+mod proposals;
 mod publish;
 mod renewals;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod users;
 mod watchers;
 
 pub use self::publish::{Accepted, Publication};
+pub use self::users::Devices;
 pub use self::watchers::Watcher;
 
 /// How often a decision is made anew when others change the same entry.
@@ -290,6 +293,7 @@ impl Registry {
     /// [`NamesError::Unavailable`].
     pub async fn sweep(&self, now: UnixTime) -> Result<usize, NamesError> {
         self.store.forget_renewals(now).await?;
+        self.store.forget_proposals(now).await?;
         let mut removed = 0;
         loop {
             let due = self.store.due(now, BATCH).await?;

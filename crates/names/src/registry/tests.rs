@@ -10,8 +10,10 @@ mod ahead;
 mod bounds;
 mod devices;
 mod lifetimes;
+mod proposals;
 mod readers;
 mod renewals;
+mod users;
 mod watching;
 
 /// 2023-11-14.

@@ -14,7 +14,7 @@ use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
 use super::broken::Broken;
 use super::meetings::{self, Arrival};
-use super::{Shared, turns};
+use super::{Shared, between_users, turns};
 use crate::admission::{Domain, Terms};
 use crate::clock::now;
 use crate::error::{ErrorCode, NamesError};
@@ -256,6 +256,17 @@ impl Shared {
                 renewed.map(|delegation| Response::Delegation { delegation: delegation.encode() })
             }
             Request::Vouch { domain } => self.vouch(peer, domain).await,
+            Request::Propose { .. } if !self.turns.propose(peer, turns::address(connection)) => {
+                Err(NamesError::TooOften)
+            }
+            Request::Propose { .. }
+            | Request::Decide { .. }
+            | Request::Proposals { .. }
+            | Request::Withdraw { .. } => between_users::answer(&self.registry, peer, request).await,
+            Request::Devices { user, after } => {
+                self.counters.lookup();
+                between_users::devices(&self.registry, peer, &user, after.as_ref()).await
+            }
             Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),
             // These belong to the stream, which handles them.
             Request::Watch { .. } | Request::Unwatch { .. } | Request::Meet { .. } => Ok(Response::Unwatched),
@@ -308,11 +319,11 @@ impl Shared {
     }
 }
 
-fn accepted(expires: UnixTime) -> Response {
+pub(super) fn accepted(expires: UnixTime) -> Response {
     Response::Accepted { seconds: seconds_until(expires) }
 }
 
-fn seconds_until(time: UnixTime) -> u32 {
+pub(super) fn seconds_until(time: UnixTime) -> u32 {
     u32::try_from(time.since(now()).as_secs()).unwrap_or(u32::MAX)
 }
 

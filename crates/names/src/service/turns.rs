@@ -20,7 +20,13 @@ const REDEEMS_PER_MINUTE: u32 = 10;
 /// The same from one address, whatever keys it uses.
 const REDEEMS_PER_ADDRESS: u32 = 60;
 
+/// Proposals that a key may make in an hour.
+const PROPOSALS_PER_HOUR: u32 = 20;
+/// The same from one address, whatever keys it uses.
+const PROPOSALS_PER_ADDRESS: u32 = 60;
+
 const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// What each key and each address may do how often, on this server.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub(super) struct Turns {
     redeems_from: Mutex<Rates<Option<IpAddr>>>,
     joins_from: Mutex<Rates<Option<IpAddr>>>,
     new_names: Mutex<Rates<Option<IpAddr>>>,
+    proposals: Mutex<Rates<EndpointId>>,
+    proposals_from: Mutex<Rates<Option<IpAddr>>>,
 }
 
 impl Turns {
@@ -42,7 +50,9 @@ impl Turns {
             redeems: Mutex::new(Rates::new(REDEEMS_PER_MINUTE, MINUTE)),
             redeems_from: Mutex::new(Rates::new(REDEEMS_PER_ADDRESS, MINUTE)),
             joins_from: Mutex::new(Rates::new(limits.meetings.joins_per_address, MINUTE)),
-            new_names: Mutex::new(Rates::new(limits.new_names_per_hour, Duration::from_secs(60 * 60))),
+            new_names: Mutex::new(Rates::new(limits.new_names_per_hour, HOUR)),
+            proposals: Mutex::new(Rates::new(PROPOSALS_PER_HOUR, HOUR)),
+            proposals_from: Mutex::new(Rates::new(PROPOSALS_PER_ADDRESS, HOUR)),
         }
     }
 
@@ -65,6 +75,11 @@ impl Turns {
     /// Whether one more meeting may be joined from this address.
     pub(super) fn join(&self, from: Option<IpAddr>) -> bool {
         take(&self.joins_from, from)
+    }
+
+    /// Whether the peer may make one more proposal.
+    pub(super) fn propose(&self, peer: EndpointId, from: Option<IpAddr>) -> bool {
+        take(&self.proposals, peer) && take(&self.proposals_from, from)
     }
 
     /// Whether one more new name may come from this address.
