@@ -9,6 +9,7 @@
 //! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
 //! own_group          the user's devices and friends, in step on all devices
+//! requests           what users ask each other by the name service
 //! devices, groups    whom the user gave names to, and the groups that the user has made
 //! renewer, ledger    how they are kept, and where they are written down
 //! logging            log lines
@@ -81,6 +82,7 @@ mod readers;
 mod relaying;
 mod reload;
 mod renewer;
+mod requests;
 mod roster;
 mod routers;
 mod rule;

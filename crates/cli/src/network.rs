@@ -195,7 +195,7 @@ impl Network {
     }
 
     /// The owner of a user name, as far as it was met.
-    fn owner_of(&self, user: &Name) -> Result<Option<EndpointId>> {
+    pub(crate) fn owner_of(&self, user: &Name) -> Result<Option<EndpointId>> {
         Ok(self.known.pins()?.owner(user).map(|owner| owner.key))
     }
 

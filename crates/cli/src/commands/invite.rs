@@ -82,7 +82,10 @@ pub(crate) async fn run_join(globals: &Globals, args: Join) -> Result<()> {
 }
 
 /// Runs until done or interrupted, and closes the endpoint in order.
-async fn with_network(globals: &Globals, work: impl AsyncFnOnce(&Network) -> Result<()>) -> Result<()> {
+pub(super) async fn with_network(
+    globals: &Globals,
+    work: impl AsyncFnOnce(&Network) -> Result<()>,
+) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = Network::of_user(globals, Wish::default()).await?;
     let result = tokio::select! {
@@ -164,7 +167,7 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
 }
 
 /// Makes sure that a user name is this key's before it is told to others.
-async fn claim(network: &Network, user: &Name) -> Result<()> {
+pub(super) async fn claim(network: &Network, user: &Name) -> Result<()> {
     match network.endpoint.register_user(user).await {
         Ok(_) => Ok(()),
         Err(error @ UserError::Taken(_)) => {
@@ -194,7 +197,7 @@ fn note_friend(globals: &Globals, network: &Network, friend: EndpointId, name: O
 }
 
 /// Says so where this key goes on with devices and friends of its own, although another user gave it a name.
-fn tell_of_own_group(globals: &Globals, network: &Network, issuer: EndpointId) {
+pub(super) fn tell_of_own_group(globals: &Globals, network: &Network, issuer: EndpointId) {
     let user = own_group::OwnGroup::of(network.key.clone()).and_then(|group| group.user());
     if user.is_ok_and(|user| user != issuer) {
         let text = "warning: this machine has devices and friends of its own, and keeps them: it may use the \
