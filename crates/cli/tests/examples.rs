@@ -242,6 +242,7 @@ fn ssh(play: &mut Play) {
 fn names_and_trust(play: &mut Play) {
     play.run("laptop", "whimbrel names lookup ssh.home.ada@example.org --names whimbrel:…", "ssh.home.ada");
     play.run("laptop", "whimbrel names lookup ssh.home.ada@example.org --json", "\"name\"");
+    play.run("laptop", "whimbrel names lookup ada@example.org --devices", "ssh.home.ada@example.org");
     play.start("laptop", "whimbrel names watch ssh.home.ada@example.org --json", "ssh.home.ada");
     play.run("home", "whimbrel names group add team.ada@example.org bob@example.org", "bob@example.org");
     play.run("home", "whimbrel names group show team.ada@example.org", "bob@example.org");
