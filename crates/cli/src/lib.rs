@@ -34,7 +34,7 @@
 //! steering, intent   having the multi-access manager choose among them, by what is known of the traffic
 //! status             what the commands of this user are doing, asked and followed
 //! limits             what this process may send, set from outside
-//! plain              text of others, fit for a terminal
+//! plain, qr          text of others, fit for a terminal; a text as a square that cameras read
 //! takeover, estate   a command that goes on in place of a running one; what it is handed
 //! demo               the parts of `whimbrel demo`
 //! ```
@@ -78,6 +78,7 @@ mod plain;
 mod presence;
 mod progress;
 mod proxy;
+mod qr;
 mod readers;
 mod relaying;
 mod reload;

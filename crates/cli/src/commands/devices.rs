@@ -115,6 +115,9 @@ Examples:
     Request {
         /// The device's name
         name: Name,
+        /// Show the words as a QR code too
+        #[arg(long, conflicts_with = "json")]
+        qr: bool,
         /// Print JSON objects: one with the words, one with the result
         #[arg(long)]
         json: bool,
@@ -191,7 +194,7 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
         Action::Serve { json } => return step::serve(globals, json).await,
         Action::Sync { peer, json } => return step::sync(globals, &peer, json).await,
         Action::List { json, watch } => return list::run(globals, json, watch).await,
-        Action::Request { name, json } => return joining::ask(globals, &name, json).await,
+        Action::Request { name, qr, json } => return joining::ask(globals, &name, (json, qr)).await,
         Action::Accept { words, json } => return joining::answer(globals, &words, true, json).await,
         Action::Refuse { words, json } => return joining::answer(globals, &words, false, json).await,
         _ => {}

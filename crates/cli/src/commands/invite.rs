@@ -16,7 +16,7 @@ use crate::meeting::{self, Acquaintance, Message, Purpose};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration, user_name};
 use crate::shutdown::Shutdown;
-use crate::{identity, output, own_group, places};
+use crate::{identity, output, own_group, places, qr};
 
 /// Print a code by which another machine or user gets to know this one
 ///
@@ -38,6 +38,9 @@ pub(crate) struct Invite {
     /// How long the other machine may use the name unless it is renewed: a number and s, m, h or d
     #[arg(long = "for", value_name = "TIME", default_value = "7d", value_parser = duration, requires = "device")]
     duration: Duration,
+    /// Show the code as a QR code too
+    #[arg(long, conflicts_with = "json")]
+    qr: bool,
     /// Print JSON objects: one with the code, one with the result
     #[arg(long)]
     json: bool,
@@ -106,7 +109,11 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
         if args.json {
             return output::json(&json!({ "code": code.to_string() }));
         }
-        meeting::show(globals.quiet, "join", code)
+        meeting::show(globals.quiet, "join", code)?;
+        if args.qr {
+            qr::print(globals.quiet, &code.to_string())?;
+        }
+        Ok(())
     })
     .await?;
     other.say(&Message::Greeting { purpose, user, ticket: None }).await?;

@@ -15,7 +15,7 @@ use crate::network::{Network, Wish};
 use crate::options::Globals;
 use crate::requests::{Voice, is_gone, now, owner_of};
 use crate::shutdown::Shutdown;
-use crate::{identity, output, own_group, places};
+use crate::{identity, output, own_group, places, qr};
 
 /// How long a machine waits for an answer: somebody is sitting at both.
 const WAIT: Duration = Duration::from_secs(60 * 60);
@@ -27,7 +27,7 @@ const WORDS: usize = 6;
 const TAKE_BACK: Duration = Duration::from_secs(5);
 
 /// Asks a user to make this machine a device, and waits for the answer.
-pub(super) async fn ask(globals: &Globals, name: &Name, as_json: bool) -> Result<()> {
+pub(super) async fn ask(globals: &Globals, name: &Name, (as_json, as_qr): (bool, bool)) -> Result<()> {
     if name.kind() != NameKind::Device {
         let user = name.user();
         return Err(Failure::usage(format!("{name} is no device's name; give one, as laptop.{user}")));
@@ -42,6 +42,9 @@ pub(super) async fn ask(globals: &Globals, name: &Name, as_json: bool) -> Result
             let text = format!("on the machine with {}'s key: whimbrel devices accept", name.user());
             output::note(globals.quiet, text);
             output::line(id.words())?;
+            if as_qr {
+                qr::print(globals.quiet, &id.words())?;
+            }
         }
         let result = tokio::select! {
             result = wait(globals, &network, id) => result,
