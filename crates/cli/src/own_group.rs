@@ -254,6 +254,19 @@ fn is_kept(groups: &Path) -> Result<bool> {
     }
 }
 
+/// Whether any group is kept on this machine.
+pub(crate) fn is_any_kept() -> Result<bool> {
+    is_kept(&places::data()?.join("groups"))
+}
+
+/// The group of this machine's user as it is now. `None` where none is kept: looking would make one.
+pub(crate) fn kept(key: &SecretKey) -> Result<Option<Group>> {
+    if !is_any_kept()? {
+        return Ok(None);
+    }
+    OwnGroup::of(key.clone())?.look(|log| log.group().clone()).map(Some)
+}
+
 /// A store that can't be used is no reason to keep a stranger waiting.
 pub(crate) async fn is_member(replica: Arc<Replica>, peer: EndpointId) -> bool {
     let asked = tokio::task::spawn_blocking(move || replica.with(|log| log.group().is_member(peer)));

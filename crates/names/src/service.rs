@@ -22,6 +22,7 @@ use crate::clock::now;
 use crate::registry::{Limits, Registry};
 use crate::store::Store;
 
+mod answers;
 mod between_users;
 mod broken;
 mod counters;

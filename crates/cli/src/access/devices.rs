@@ -8,8 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures_util::FutureExt;
 use whimbrel_base::{EndpointId, SecretKey};
+use whimbrel_devices::{Label, Subject};
 
 use super::{Access, Rule, Rules};
+use crate::failure::Failure;
 use crate::{failure, own_group};
 
 /// Between two looks at the list, which other commands change.
@@ -21,7 +23,16 @@ pub(super) type Devices = HashMap<EndpointId, Vec<EndpointId>>;
 impl Rules {
     /// The users in the rules.
     fn users(&self) -> Vec<EndpointId> {
-        self.all().filter_map(|rule| if let Rule::User(key) = rule { Some(*key) } else { None }).collect()
+        let user = |rule: &Rule| match rule {
+            Rule::User(user) | Rule::Device { user, .. } => Some(*user),
+            _ => None,
+        };
+        self.all().filter_map(user).collect()
+    }
+
+    /// Whether a user of the rules has this device.
+    pub(super) fn has(&self, user: &EndpointId, device: EndpointId) -> bool {
+        self.devices.get(user).is_some_and(|devices| devices.contains(&device))
     }
 }
 
@@ -42,6 +53,21 @@ impl Access {
         if rules.looking.is_none() {
             let looking = tokio::spawn(FutureExt::boxed(follow(self.clone())));
             rules.looking = Some(looking.abort_handle());
+        }
+    }
+
+    /// What the user calls a device or a friend is the user's own word, signed on one of the user's devices.
+    pub(super) fn rule_of_label(&self, label: &Label) -> Result<Rule> {
+        let group = own_group::kept(&self.inner.key)?;
+        let subject = group.as_ref().and_then(|group| group.called(label));
+        match (subject, group) {
+            (Some(Subject::Device(device)), Some(group)) => Ok(Rule::Device { user: group.user(), device }),
+            (Some(Subject::Friend(user)), _) => Ok(Rule::User(user)),
+            (Some(Subject::FriendDevice(user, device)), _) => Ok(Rule::Device { user, device }),
+            _ => Err(Failure::usage(format!(
+                "--allow {label} lets nobody in: it is neither `any` nor an id nor a name, which has an '@', and no \
+                 device or friend of yours is called so"
+            ))),
         }
     }
 

@@ -111,7 +111,7 @@ fn alias(peer: &Peer) -> String {
         Peer::Name(name) => Some(name),
         Peer::Pinned(pin) => Some(&pin.name),
         Peer::Ticket(ticket) => ticket.name(),
-        Peer::Key(_) => None,
+        Peer::Key(_) | Peer::Personal(_) => None,
     };
     match (name, peer) {
         (Some(name), _) => name.to_string().replace('@', "+"),

@@ -2,7 +2,7 @@
 
 use whimbrel_base::{EndpointId, Name};
 
-use super::session::{accepted, seconds_until};
+use super::answers::{accepted, seconds_until};
 use crate::clock::now;
 use crate::error::NamesError;
 use crate::protocol::{Living, Proposed, Request, Response};

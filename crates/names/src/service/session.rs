@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
-use whimbrel_base::{EndpointId, Name, UnixTime};
+use whimbrel_base::{EndpointId, Name};
 use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
+use super::answers::{accepted, seconds_until};
 use super::broken::Broken;
 use super::meetings::{self, Arrival};
 use super::{Shared, between_users, turns};
@@ -317,14 +318,6 @@ impl Shared {
         }
         Response::Heard { codes }
     }
-}
-
-pub(super) fn accepted(expires: UnixTime) -> Response {
-    Response::Accepted { seconds: seconds_until(expires) }
-}
-
-pub(super) fn seconds_until(time: UnixTime) -> u32 {
-    u32::try_from(time.since(now()).as_secs()).unwrap_or(u32::MAX)
 }
 
 fn refusal(error: &NamesError) -> Response {
