@@ -49,7 +49,7 @@ impl ProposalId {
     }
 
     /// The one with this hash.
-    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
@@ -240,7 +240,7 @@ impl Decision {
 /// Writes, and signs for a purpose.
 fn seal(content: &impl Serialize, purpose: &[u8], key: &SecretKey) -> Result<Vec<u8>, ProposalError> {
     let mut bytes = postcard::to_stdvec(content).map_err(|_| ProposalError::Malformed)?;
-    let signature = key.sign(&[purpose, &bytes].concat());
+    let signature = key.sign(&[purpose, bytes.as_slice()].concat());
     bytes.extend_from_slice(&signature.to_bytes());
     Ok(bytes)
 }
