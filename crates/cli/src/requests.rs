@@ -92,8 +92,7 @@ impl Voice {
         known.context("cannot ask for requests")
     }
 
-    /// Whether the user is asked, and whether the user has not answered. An answer by a device that may not act for
-    /// the user is none.
+    /// Whether the user is asked, and none of the user's devices has answered.
     pub(crate) fn is_open(&self, known: &KnownProposal) -> bool {
         known.proposal.owner == self.user && known.decision.is_none()
     }
