@@ -36,6 +36,7 @@
 //! | 16 `Proposals { word, after }` | `Proposals` | those of delegations |
 //! | 17 `Withdraw { proposal, word }` | `Accepted` | no such proposal, those of delegations |
 //! | 18 `Devices { user, after }` | `Devices` | |
+//! | 19 `Mail { user, code }` | `Accepted` | no mail, too often, bad code |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -215,6 +216,13 @@ pub enum Request {
         user: Name,
         /// The last name that was looked at before.
         after: Option<Name>,
+    },
+    /// Prove that this key's holder reads the mail of a user name that is to be registered.
+    Mail {
+        /// The name, which is the address.
+        user: Name,
+        /// The code that was sent; `None` has one sent.
+        code: Option<String>,
     },
 }
 

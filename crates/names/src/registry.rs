@@ -44,6 +44,7 @@ use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
 mod devices;
+mod mail;
 mod ownership;
 mod proposals;
 mod publish;
@@ -155,6 +156,7 @@ pub struct Registry {
     watchers: Arc<Watchers>,
     /// Replaced as a whole when the rules change.
     admission: Arc<RwLock<Arc<Admission>>>,
+    mail: Arc<mail::Mail>,
     limits: Limits,
 }
 
@@ -167,7 +169,7 @@ impl Registry {
     /// A registry over a store that others use too.
     pub fn with_store(store: Arc<dyn Store>, admission: Admission, limits: Limits) -> Self {
         let admission = Arc::new(RwLock::new(Arc::new(admission)));
-        Self { store, watchers: Arc::new(Watchers::new(limits)), admission, limits }
+        Self { store, watchers: Arc::new(Watchers::new(limits)), admission, mail: Arc::default(), limits }
     }
 
     /// Puts other rules in force about who may register new user names and who may invite, for all clones.

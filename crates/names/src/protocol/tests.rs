@@ -60,6 +60,7 @@ fn request() -> impl Strategy<Value = Numbered> {
         (id(), proptest::option::of(bytes()))
             .prop_map(|(proposal, word)| Request::Withdraw { proposal, word }),
         (name(), proptest::option::of(name())).prop_map(|(user, after)| Request::Devices { user, after }),
+        (name(), proptest::option::of(".{0,50}")).prop_map(|(user, code)| Request::Mail { user, code }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,

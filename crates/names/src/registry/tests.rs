@@ -10,6 +10,7 @@ mod ahead;
 mod bounds;
 mod devices;
 mod lifetimes;
+mod mail;
 mod proposals;
 mod readers;
 mod renewals;

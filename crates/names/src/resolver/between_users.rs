@@ -74,6 +74,24 @@ impl NameResolver {
         accepted(self.core.ask(Request::Withdraw { proposal, word }).await?).map(drop)
     }
 
+    /// Has the service send a code to the address that is to be registered, for this endpoint's key. Says for how
+    /// long the code counts.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] when it sends none; [`AskError::Unsupported`] by an older service.
+    pub async fn send_code(&self, user: &Name) -> Result<Duration, AskError> {
+        accepted(self.core.ask(Request::Mail { user: user.clone(), code: None }).await?)
+    }
+
+    /// Tells the service the code that came by mail: this endpoint may register the name then.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] when the code is mistyped, used or has ended.
+    pub async fn prove_mail(&self, user: &Name, code: &str) -> Result<(), AskError> {
+        let code = Some(code.to_owned());
+        accepted(self.core.ask(Request::Mail { user: user.clone(), code }).await?).map(drop)
+    }
+
     /// The newest records of a user's devices and services, and the user's own, by name: all that this endpoint may
     /// read, verified, neither revoked nor expired. Empty if there are none, or none that it may read. Owners that
     /// are met for the first time are remembered.

@@ -264,6 +264,7 @@ impl Shared {
             | Request::Decide { .. }
             | Request::Proposals { .. }
             | Request::Withdraw { .. } => between_users::answer(&self.registry, peer, request).await,
+            Request::Mail { user, code } => self.prove_mail(peer, connection, &user, code.as_deref()).await,
             Request::Devices { user, after } => {
                 self.counters.lookup();
                 between_users::devices(&self.registry, peer, &user, after.as_ref()).await
@@ -371,6 +372,7 @@ mod tests {
             turns: Turns::new(registry.limits()),
             peers: Default::default(),
             key: Default::default(),
+            smtp: Default::default(),
             registry,
             _alive: sender,
         });

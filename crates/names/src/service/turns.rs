@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, Name};
 use whimbrel_transport::Connection;
 
 use super::rates::Rates;
@@ -25,6 +25,13 @@ const PROPOSALS_PER_HOUR: u32 = 20;
 /// The same from one address, whatever keys it uses.
 const PROPOSALS_PER_ADDRESS: u32 = 60;
 
+/// Mails that a key has sent in an hour, to whatever address.
+const MAILS_PER_HOUR: u32 = 5;
+/// The same from one address, whatever keys it uses.
+const MAILS_PER_ADDRESS: u32 = 20;
+/// Mails to one mail address, whoever asks.
+const MAILS_TO_ONE: u32 = 3;
+
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -39,6 +46,9 @@ pub(super) struct Turns {
     new_names: Mutex<Rates<Option<IpAddr>>>,
     proposals: Mutex<Rates<EndpointId>>,
     proposals_from: Mutex<Rates<Option<IpAddr>>>,
+    mails: Mutex<Rates<EndpointId>>,
+    mails_from: Mutex<Rates<Option<IpAddr>>>,
+    mails_to: Mutex<Rates<Name>>,
 }
 
 impl Turns {
@@ -53,6 +63,9 @@ impl Turns {
             new_names: Mutex::new(Rates::new(limits.new_names_per_hour, HOUR)),
             proposals: Mutex::new(Rates::new(PROPOSALS_PER_HOUR, HOUR)),
             proposals_from: Mutex::new(Rates::new(PROPOSALS_PER_ADDRESS, HOUR)),
+            mails: Mutex::new(Rates::new(MAILS_PER_HOUR, HOUR)),
+            mails_from: Mutex::new(Rates::new(MAILS_PER_ADDRESS, HOUR)),
+            mails_to: Mutex::new(Rates::new(MAILS_TO_ONE, HOUR)),
         }
     }
 
@@ -80,6 +93,11 @@ impl Turns {
     /// Whether the peer may make one more proposal.
     pub(super) fn propose(&self, peer: EndpointId, from: Option<IpAddr>) -> bool {
         take(&self.proposals, peer) && take(&self.proposals_from, from)
+    }
+
+    /// Whether the peer may have one more mail sent to this address.
+    pub(super) fn mail(&self, peer: EndpointId, from: Option<IpAddr>, to: &Name) -> bool {
+        take(&self.mails, peer) && take(&self.mails_from, from) && take(&self.mails_to, to.clone())
     }
 
     /// Whether one more new name may come from this address.

@@ -45,6 +45,7 @@ pub(super) fn newer(request: &Request) -> Option<&'static str> {
         | Request::Decide { .. }
         | Request::Proposals { .. }
         | Request::Withdraw { .. } => Some("requests between users"),
+        Request::Mail { .. } => Some("codes by mail"),
         Request::Devices { .. } => Some("look-ups of a user's devices"),
         _ => None,
     }
