@@ -55,8 +55,8 @@ pub(crate) struct Serve {
     /// Who may make invitations, beside this user; repeatable
     #[arg(long, value_name = "ID")]
     operator: Vec<EndpointId>,
-    /// Register new user names only for who reads that address's mail: codes are sent by this relay
-    #[arg(long, value_name = "smtp://HOST[:PORT][/SENDER]")]
+    /// Have new users prove their mail address by smtp://HOST[:PORT][/SENDER]
+    #[arg(long, value_name = "RELAY")]
     verify_mail: Option<Smtp>,
     /// The file that names are kept in [default: ~/.local/share/whimbrel/names.redb]
     #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
