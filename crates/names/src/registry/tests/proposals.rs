@@ -225,10 +225,10 @@ async fn nobody_is_asked_without_end_and_nobody_asks_without_end() {
         // One user asks many: the first has asked ada already.
         for number in 1..MAX_MADE {
             let (key, text) = user(number);
-            ask(0, (&text, key.id())).await.unwrap();
+            ask(0, (text.as_str(), key.id())).await.unwrap();
         }
         let (last, text) = user(MAX_MADE);
-        assert_eq!(ask(0, (&text, last.id())).await, Err(NamesError::TooManyProposals(name(&text))));
+        assert_eq!(ask(0, (text.as_str(), last.id())).await, Err(NamesError::TooManyProposals(name(&text))));
         // New devices have places of their own.
         for number in 0..=MAX_NEW_DEVICES {
             let new = SecretKey::from_bytes(&[number as u8 + 100; 32]);
