@@ -1,8 +1,8 @@
 //! Requests between users, by the name service: somebody asks another user to be a friend, or a machine asks to be
 //! a user's device. They wait there for all devices of both sides, and any device that may act for the user answers.
 //!
-//! The service is believed in nothing: requests and answers are signed. What a device that may not act for the user
-//! has asked or answered counts for nothing among the user's own devices.
+//! Requests and answers are signed: the service is believed in one thing, which key has a name that nobody here has
+//! met. What a device that may not act for the user has asked counts for nothing among the user's own devices.
 
 use std::time::{Duration, SystemTime};
 

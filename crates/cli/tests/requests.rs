@@ -83,8 +83,10 @@ fn a_request_reaches_all_devices_a_trusted_one_accepts_and_the_others_see_it() {
     world.run("laptop", sync).succeeded();
     assert_eq!(friends(&world, "ada"), [BOB]);
     // The name service's word alone lets nobody in.
-    let expose = ["expose", "web.ada@example.org", "--to", "127.0.0.1:1", "--allow", BOB, "-q"];
-    world.run("ada", &expose).failed(6, &["nobody confirmed its key"]);
+    for whom in [BOB, "bob"] {
+        let expose = ["expose", "web.ada@example.org", "--to", "127.0.0.1:1", "--allow", whom, "-q"];
+        world.run("ada", &expose).failed(6, &["nobody confirmed its key"]);
+    }
 }
 
 #[test]

@@ -56,18 +56,29 @@ impl Access {
         }
     }
 
-    /// What the user calls a device or a friend is the user's own word, signed on one of the user's devices.
+    /// What the user calls a device is the user's own word, signed on one of the user's devices. A friend may have
+    /// come by the name service: as with the friend's name, the key must have been confirmed here.
     pub(super) fn rule_of_label(&self, label: &Label) -> Result<Rule> {
-        let group = own_group::kept(&self.inner.key)?;
-        let subject = group.as_ref().and_then(|group| group.called(label));
-        match (subject, group) {
-            (Some(Subject::Device(device)), Some(group)) => Ok(Rule::Device { user: group.user(), device }),
-            (Some(Subject::Friend(user)), _) => Ok(Rule::User(user)),
-            (Some(Subject::FriendDevice(user, device)), _) => Ok(Rule::Device { user, device }),
-            _ => Err(Failure::usage(format!(
+        let unknown = || {
+            Failure::usage(format!(
                 "--allow {label} lets nobody in: it is neither `any` nor an id nor a name, which has an '@', and no \
                  device or friend of yours is called so"
-            ))),
+            ))
+        };
+        let group = own_group::kept(&self.inner.key)?.ok_or_else(unknown)?;
+        match group.called(label).ok_or_else(unknown)? {
+            Subject::Device(device) => Ok(Rule::Device { user: group.user(), device }),
+            Subject::FriendDevice(user, device) => Ok(Rule::Device { user, device }),
+            Subject::Friend(user) => {
+                let name = group.friend(user).and_then(|friend| friend.name()).ok_or_else(unknown)?;
+                match self.rule_of_name(name)? {
+                    Rule::User(known) if known == user => Ok(Rule::User(user)),
+                    _ => {
+                        let message = format!("--allow {label} lets nobody in: {name} has another key here");
+                        Err(Failure::new(Failure::UNTRUSTED, message).into())
+                    }
+                }
+            }
         }
     }
 
