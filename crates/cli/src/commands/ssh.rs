@@ -111,7 +111,7 @@ fn destination(text: &str) -> Result<(Option<String>, Peer), String> {
 /// `ada@desk` is a name. Says so where something is called *desk*, which may have been meant.
 fn tell_of_label(globals: &Globals, host: &str, peer: &Peer) {
     let (Peer::Name(_), Some((user, label))) = (peer, host.split_once('@')) else { return };
-    let other = label.parse().ok().filter(|other: &Peer| matches!(other, Peer::Personal(_)));
+    let other = label.parse::<Peer>().ok().filter(|other| matches!(other, Peer::Personal(_)));
     if other.is_some_and(|other| other.check(globals).is_ok()) {
         let text = format!("{host} is taken for a name; for what you call {label} write -l {user} {label}");
         output::note(globals.quiet, text);
