@@ -1,5 +1,5 @@
-//! The name service's messages and the frames of its meetings, arriving in any pieces, its vouchers, and what users
-//! ask each other.
+//! The name service's messages and the frames of its meetings, arriving in any pieces, its vouchers, and what
+//! users ask each other.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -22,8 +22,8 @@ const QUIET: usize = 4;
 const ON_WHITE: &str = "\u{1b}[0;30;107m";
 const AS_BEFORE: &str = "\u{1b}[0m";
 
-/// Prints a text as a QR code, if there is a terminal in which it fits. Says so if not: the text is printed beside it
-/// anyway.
+/// Prints a text as a QR code, if there is a terminal in which it fits. Says so if not: the text is printed
+/// beside it anyway.
 ///
 /// # Errors
 /// When nobody reads it.

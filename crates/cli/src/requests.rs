@@ -1,8 +1,10 @@
-//! Requests between users, by the name service: somebody asks another user to be a friend, or a machine asks to be
-//! a user's device. They wait there for all devices of both sides, and any device that may act for the user answers.
+//! Requests between users, by the name service: somebody asks another user to be a friend, or a machine asks
+//! to be a user's device. They wait there for all devices of both sides, and any device that may act for the
+//! user answers.
 //!
-//! Requests and answers are signed: the service is believed in one thing, which key has a name that nobody here has
-//! met. What a device that may not act for the user has asked counts for nothing among the user's own devices.
+//! Requests and answers are signed: the service is believed in one thing, which key has a name that nobody
+//! here has met. What a device that may not act for the user has asked counts for nothing among the user's
+//! own devices.
 
 use std::time::{Duration, SystemTime};
 
@@ -142,7 +144,8 @@ impl Voice {
         Ok(network.resolver()?.decide(decision.sign(&self.key)?).await?)
     }
 
-    /// Fails unless the name in a request is that of the user whose key made it, as far as anybody here knows.
+    /// Fails unless the name in a request is that of the user whose key made it, as far as anybody here
+    /// knows.
     pub(crate) async fn check_sender(&self, network: &Network, known: &KnownProposal) -> Result<()> {
         let Wished::Friends { from } = &known.proposal.wished else { return Ok(()) };
         if owner_of(network, from).await? == known.proposal.authority() {
@@ -163,8 +166,9 @@ impl Voice {
         noting.await.context("the process is ending")?
     }
 
-    /// Brings about what both sides want: notes who accepted as friends, and accepts who was asked by this user's
-    /// devices as well. Returns the new friends. Does nothing on a device that may not act for the user.
+    /// Brings about what both sides want: notes who accepted as friends, and accepts who was asked by this
+    /// user's devices as well. Returns the new friends. Does nothing on a device that may not act for the
+    /// user.
     ///
     /// # Errors
     /// When the service or the group fails half-way; the next call goes on.
@@ -196,8 +200,8 @@ impl Voice {
     }
 }
 
-/// The requests of a user's devices that the other side wants too: accepted ones, and those that cross an open one of
-/// the same user, which is told as well.
+/// The requests of a user's devices that the other side wants too: accepted ones, and those that cross an
+/// open one of the same user, which is told as well.
 fn agreed(
     known: &[KnownProposal],
     user: EndpointId,
@@ -319,7 +323,8 @@ mod tests {
         assert_eq!(agreed_of(&known, true), [(accepted.id, None)]);
         assert_eq!(agreed_of(&known, false), [], "a stolen device asked");
         assert_eq!(agreed_of(&[open.clone(), crossing.clone()], true), [(open.id, Some(crossing.id))]);
-        // What the other side asked is wanted by this one only if it was asked here as well, or accepted by hand.
+        // What the other side asked is wanted by this one only if it was asked here as well, or accepted by
+        // hand.
         assert_eq!(agreed_of(&[crossing, other, of(6, 1, Some(true))], true), []);
         assert_eq!(agreed_of(&[open, of(2, 1, Some(false))], true), []);
     }

@@ -1,5 +1,5 @@
-//! User names for those who read the mail of that address: a real mail server (Python's aiosmtpd), which prints what
-//! it gets.
+//! User names for those who read the mail of that address: a real mail server (Python's aiosmtpd), which
+//! prints what it gets.
 #![allow(clippy::unwrap_used)]
 
 mod common;

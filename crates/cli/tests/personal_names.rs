@@ -1,4 +1,5 @@
-//! What a user calls devices and friends is a name wherever one is taken: real processes, each with a home of its own.
+//! What a user calls devices and friends is a name wherever one is taken: real processes, each with a home of
+//! its own.
 #![allow(clippy::unwrap_used)]
 
 mod common;

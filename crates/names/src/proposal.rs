@@ -1,14 +1,14 @@
-//! Proposals: one user's signed wish to be another one's friend, or a machine's to be a user's device, and the
-//! signed decision about it. A name service keeps them until they end, for all devices of both sides.
+//! Proposals: one user's signed wish to be another one's friend, or a machine's to be a user's device, and
+//! the signed decision about it. A name service keeps them until they end, for all devices of both sides.
 //!
-//! The service can withhold a proposal, and make none: each is signed by the key that makes it, names the user's
-//! key that it is meant for, and ends. A decision names the proposal by the hash of all its bytes, so that it is
-//! about no other one.
+//! The service can withhold a proposal, and make none: each is signed by the key that makes it, names the
+//! user's key that it is meant for, and ends. A decision names the proposal by the hash of all its bytes, so
+//! that it is about no other one.
 //!
 //! # Bytes
-//! Postcard of the fields of [`Proposal`] or [`Decision`] in their order, a delegation as a byte string, behind
-//! that the Ed25519 signature (64 bytes) over `whimbrel proposal v1` or `whimbrel decision v1`, a zero byte, and
-//! these bytes.
+//! Postcard of the fields of [`Proposal`] or [`Decision`] in their order, a delegation as a byte string,
+//! behind that the Ed25519 signature (64 bytes) over `whimbrel proposal v1` or `whimbrel decision v1`, a zero
+//! byte, and these bytes.
 
 use std::fmt;
 use std::time::Duration;
@@ -221,8 +221,8 @@ impl Decision {
         self.word.as_ref().map_or(self.by, Delegation::issuer)
     }
 
-    /// Whether it decides about this proposal, by a key that speaks for the user who was asked; and gives what
-    /// was wished, to whom, if anything.
+    /// Whether it decides about this proposal, by a key that speaks for the user who was asked; and gives
+    /// what was wished, to whom, if anything.
     pub fn is_about(&self, id: ProposalId, proposal: &Proposal) -> bool {
         let gives = match (&proposal.wished, &self.given) {
             (Wished::Device { name }, Some(given)) => {

@@ -1,7 +1,8 @@
-//! A small SMTP client (RFC 5321): one message of plain text to one address, by a relay nearby that takes it without a
-//! password. There is no TLS: the relay is to be on this host, or in a network that is trusted.
+//! A small SMTP client (RFC 5321): one message of plain text to one address, by a relay nearby that takes it
+//! without a password. There is no TLS: the relay is to be on this host, or in a network that is trusted.
 //!
-//! Addresses are [`Name`]s, which have neither spaces nor ends of lines: nobody writes headers or commands by one.
+//! Addresses are [`Name`]s, which have neither spaces nor ends of lines: nobody writes headers or commands by
+//! one.
 
 use std::fmt;
 use std::io;

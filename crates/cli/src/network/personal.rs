@@ -1,7 +1,8 @@
-//! Personal names on command lines: what this machine's user calls a device or a friend, and things of theirs.
+//! Personal names on command lines: what this machine's user calls a device or a friend, and things of
+//! theirs.
 //!
-//! What has an '@', an id, a ticket and `any` mean themselves: nothing is called like them. So a personal name never
-//! stands in the way of a real one.
+//! What has an '@', an id, a ticket and `any` mean themselves: nothing is called like them. So a personal
+//! name never stands in the way of a real one.
 
 use anyhow::{Context as _, Result};
 use whimbrel_base::{EndpointId, Name, SecretKey};
@@ -65,7 +66,8 @@ impl Personal {
     /// What it stands for. Whose that is, the user has said: the name service cannot say otherwise.
     ///
     /// # Errors
-    /// When nothing is called so, or it has not what is asked for; when another key is known to be that user's.
+    /// When nothing is called so, or it has not what is asked for; when another key is known to be that
+    /// user's.
     pub(super) async fn place(&self, network: &Network) -> Result<Place> {
         let (personal, key) = (self.clone(), network.key.clone());
         let looking = tokio::task::spawn_blocking(move || personal.meant(&key));

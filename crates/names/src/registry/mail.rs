@@ -42,7 +42,8 @@ impl Mail {
 }
 
 impl Registry {
-    /// From now on registers new user names only for those who have proved that they read that address's mail.
+    /// From now on registers new user names only for those who have proved that they read that address's
+    /// mail.
     pub fn require_mail(&self) {
         self.mail.is_required.store(true, Ordering::Relaxed);
     }
@@ -50,8 +51,8 @@ impl Registry {
     /// Refuses to have mail sent for those who could not register the name anyway.
     ///
     /// # Errors
-    /// [`NamesError::NoMail`] when no proof is required, or for what is no user's name; [`NamesError::NotAdmitted`];
-    /// [`NamesError::Unavailable`].
+    /// [`NamesError::NoMail`] when no proof is required, or for what is no user's name;
+    /// [`NamesError::NotAdmitted`]; [`NamesError::Unavailable`].
     pub async fn may_prove_mail(&self, peer: EndpointId, user: &Name) -> Result<(), NamesError> {
         if !self.mail.is_required.load(Ordering::Relaxed) || user.kind() != NameKind::User {
             return Err(NamesError::NoMail);
@@ -59,8 +60,8 @@ impl Registry {
         self.check_admission(peer, user).await
     }
 
-    /// A new code with which `peer` proves that it reads the mail of `user`, to be sent there. An earlier one counts
-    /// no more.
+    /// A new code with which `peer` proves that it reads the mail of `user`, to be sent there. An earlier one
+    /// counts no more.
     ///
     /// # Errors
     /// [`NamesError::TooOften`] when too many are under way.

@@ -1,7 +1,8 @@
 //! Proposals between users: who may make one, who hears of it, and who decides.
 //!
-//! The service keeps them and hands them out; it does not know which devices a user trusts. Any device with a living
-//! delegation of the user hears of them and may decide. Whether that counts among the user's devices, these know.
+//! The service keeps them and hands them out; it does not know which devices a user trusts. Any device with a
+//! living delegation of the user hears of them and may decide. Whether that counts among the user's devices,
+//! these know.
 
 use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
 
@@ -12,8 +13,8 @@ use crate::proposal::{Decision, MAX_PROPOSAL_TIME, Proposal, ProposalError, Prop
 use crate::store::{Decided, Kept, Proposing};
 
 impl Registry {
-    /// Keeps a proposal that `peer` made, for all devices of the user who is to decide. The same again changes
-    /// nothing. Says until when it counts.
+    /// Keeps a proposal that `peer` made, for all devices of the user who is to decide. The same again
+    /// changes nothing. Says until when it counts.
     ///
     /// # Errors
     /// [`NamesError::BadProposal`], [`NamesError::NotYours`], [`NamesError::NotFound`] when the user
@@ -66,12 +67,13 @@ impl Registry {
         }
     }
 
-    /// Keeps what `peer` decided for its user. The first decision stays; the same again changes nothing. Says until
-    /// when it is kept.
+    /// Keeps what `peer` decided for its user. The first decision stays; the same again changes nothing. Says
+    /// until when it is kept.
     ///
     /// # Errors
-    /// [`NamesError::BadProposal`], [`NamesError::NotYours`], those of delegations; [`NamesError::NoProposal`] when
-    /// it was decided otherwise, withdrawn, or has ended; [`NamesError::Unavailable`].
+    /// [`NamesError::BadProposal`], [`NamesError::NotYours`], those of delegations;
+    /// [`NamesError::NoProposal`] when it was decided otherwise, withdrawn, or has ended;
+    /// [`NamesError::Unavailable`].
     pub async fn decide(
         &self,
         peer: EndpointId,
@@ -99,8 +101,8 @@ impl Registry {
         }
     }
 
-    /// The proposals that the user of `peer` made and is asked, by their ids, as far as they count at `now`. `word`
-    /// is the delegation by which `peer` is one of the user's devices; the user's own key needs none.
+    /// The proposals that the user of `peer` made and is asked, by their ids, as far as they count at `now`.
+    /// `word` is the delegation by which `peer` is one of the user's devices; the user's own key needs none.
     ///
     /// # Errors
     /// [`NamesError::NotTheUsers`] and those of delegations, [`NamesError::Unavailable`].
@@ -151,8 +153,8 @@ impl Registry {
         self.speaks_for(peer, word.as_ref(), now).await
     }
 
-    /// The key of the user that `peer` speaks for: its own, or that of the user whose verified delegation it has,
-    /// unless that has ended or was taken back.
+    /// The key of the user that `peer` speaks for: its own, or that of the user whose verified delegation it
+    /// has, unless that has ended or was taken back.
     async fn speaks_for(
         &self,
         peer: EndpointId,

@@ -22,9 +22,9 @@ pub struct Devices {
 }
 
 impl Registry {
-    /// The newest records of a user's devices and services, and of the user, as far as `peer` may read them at
-    /// `now`: neither revoked nor expired ones, in the order of their names, after `after`. One that `peer` may not
-    /// read looks like one that is not registered.
+    /// The newest records of a user's devices and services, and of the user, as far as `peer` may read them
+    /// at `now`: neither revoked nor expired ones, in the order of their names, after `after`. One that
+    /// `peer` may not read looks like one that is not registered.
     ///
     /// # Errors
     /// [`NamesError::Unavailable`].

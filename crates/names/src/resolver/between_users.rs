@@ -24,8 +24,8 @@ pub struct KnownProposal {
 }
 
 impl NameResolver {
-    /// Gives the service a signed [`Proposal`], for all devices of the user who is asked. Says for how long it is
-    /// kept.
+    /// Gives the service a signed [`Proposal`], for all devices of the user who is asked. Says for how long
+    /// it is kept.
     ///
     /// # Errors
     /// [`AskError::Refused`] says why; [`AskError::Unsupported`] by an older service.
@@ -36,17 +36,18 @@ impl NameResolver {
     /// Gives the service a signed [`Decision`].
     ///
     /// # Errors
-    /// [`AskError::Refused`], with [`ErrorCode::NoProposal`](crate::ErrorCode::NoProposal) when another device
-    /// decided before; [`AskError::Unsupported`] by an older service.
+    /// [`AskError::Refused`], with [`ErrorCode::NoProposal`](crate::ErrorCode::NoProposal) when another
+    /// device decided before; [`AskError::Unsupported`] by an older service.
     pub async fn decide(&self, decision: Vec<u8>) -> Result<(), AskError> {
         accepted(self.core.ask(Request::Decide { decision }).await?).map(drop)
     }
 
-    /// What this endpoint's user proposed and is asked. `word` is the delegation by which the endpoint is one of the
-    /// user's devices; the user's own key needs none. What is forged is left out.
+    /// What this endpoint's user proposed and is asked. `word` is the delegation by which the endpoint is one
+    /// of the user's devices; the user's own key needs none. What is forged is left out.
     ///
     /// # Errors
-    /// [`AskError::Refused`] when the delegation does not count; [`AskError::Unsupported`] by an older service.
+    /// [`AskError::Refused`] when the delegation does not count; [`AskError::Unsupported`] by an older
+    /// service.
     pub async fn proposals(&self, word: Option<&Delegation>) -> Result<Vec<KnownProposal>, AskError> {
         let word = word.map(Delegation::encode);
         let (mut known, mut after) = (Vec::new(), None);
@@ -74,8 +75,8 @@ impl NameResolver {
         accepted(self.core.ask(Request::Withdraw { proposal, word }).await?).map(drop)
     }
 
-    /// Has the service send a code to the address that is to be registered, for this endpoint's key. Says for how
-    /// long the code counts.
+    /// Has the service send a code to the address that is to be registered, for this endpoint's key. Says for
+    /// how long the code counts.
     ///
     /// # Errors
     /// [`AskError::Refused`] when it sends none; [`AskError::Unsupported`] by an older service.
@@ -92,9 +93,9 @@ impl NameResolver {
         accepted(self.core.ask(Request::Mail { user: user.clone(), code }).await?).map(drop)
     }
 
-    /// The newest records of a user's devices and services, and the user's own, by name: all that this endpoint may
-    /// read, verified, neither revoked nor expired. Empty if there are none, or none that it may read. Owners that
-    /// are met for the first time are remembered.
+    /// The newest records of a user's devices and services, and the user's own, by name: all that this
+    /// endpoint may read, verified, neither revoked nor expired. Empty if there are none, or none that it may
+    /// read. Owners that are met for the first time are remembered.
     ///
     /// # Errors
     /// [`AskError`]; [`AskError::Unsupported`] by an older service.

@@ -92,8 +92,8 @@ impl Kept {
     }
 }
 
-/// What is said to a new one, beside all that its maker and the user who is asked have and that has not ended.
-/// `None` if it may be kept.
+/// What is said to a new one, beside all that its maker and the user who is asked have and that has not
+/// ended. `None` if it may be kept.
 pub(super) fn judge(known: &[Kept], new: &Kept) -> Option<Proposing> {
     if known.iter().any(|known| known.id == new.id) {
         return Some(Proposing::Kept);

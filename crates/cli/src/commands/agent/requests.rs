@@ -1,4 +1,5 @@
-//! Requests of other users and of new machines: the user is told of each once, and what both sides want comes about.
+//! Requests of other users and of new machines: the user is told of each once, and what both sides want comes
+//! about.
 
 use std::collections::HashSet;
 use std::convert::Infallible;

@@ -1,5 +1,5 @@
-//! `whimbrel devices request`, `accept` and `refuse`: a machine becomes a user's device by the name service, without
-//! a code. Both screens show the same six words, which are of the request's hash.
+//! `whimbrel devices request`, `accept` and `refuse`: a machine becomes a user's device by the name service,
+//! without a code. Both screens show the same six words, which are of the request's hash.
 
 use std::time::Duration;
 

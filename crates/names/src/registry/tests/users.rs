@@ -19,7 +19,8 @@ async fn names_of(registry: &Registry, peer: u8, now: UnixTime) -> Vec<String> {
     panic!("no end: {names:?}");
 }
 
-/// The user (key 1), a laptop (key 2) with a service, a phone (key 3) shown to key 8 alone, and somebody else.
+/// The user (key 1), a laptop (key 2) with a service, a phone (key 3) shown to key 8 alone, and somebody
+/// else.
 async fn fill(registry: &Registry) {
     let (user, laptop, phone) = (key(1), key(2), key(3));
     registry.take(&record(&user, USER, 1), START).await.unwrap();

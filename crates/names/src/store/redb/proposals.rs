@@ -1,5 +1,5 @@
-//! Proposals, in the file. Each is there twice: for the user who made it, and for the one who is to decide. Files
-//! from before have no such table.
+//! Proposals, in the file. Each is there twice: for the user who made it, and for the one who is to decide.
+//! Files from before have no such table.
 
 use redb::{
     ReadTransaction, ReadableTable, ReadableTableMetadata as _, Table, TableDefinition, WriteTransaction,

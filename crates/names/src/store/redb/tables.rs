@@ -10,9 +10,9 @@
 //! | `users` | user's name, name | nothing |
 //!
 //! `entries` says it all but for `head`; the last four tables are ways into it, changed in the same
-//! transactions. Older programs do not know `users`: it is made anew where the number `users` is not that of `head`.
-//! A name that an older program removed may then still be in it. Versions are places in the feed of changes, given
-//! once and never again.
+//! transactions. Older programs do not know `users`: it is made anew where the number `users` is not that of
+//! `head`. A name that an older program removed may then still be in it. Versions are places in the feed of
+//! changes, given once and never again.
 
 use redb::{
     Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, Table,
