@@ -184,6 +184,15 @@ impl Group {
         self.names().into_iter().find(|(_, known)| known == name).map(|(subject, _)| subject)
     }
 
+    /// Whether a device has its personal name by itself, and may not act for the user: the name is not the
+    /// user's word.
+    pub fn names_itself(&self, subject: Subject) -> bool {
+        let Subject::Device(id) = subject else { return false };
+        let wanted = self.devices.get(&id).and_then(|device| device.wanted.as_ref());
+        let is_trusted = self.is_member(id) && self.is_trusted(id);
+        wanted.is_some_and(|wanted| wanted.since.author == id) && !is_trusted
+    }
+
     /// Applies a valid entry. What is about things that are not there says nothing.
     pub(crate) fn apply(&mut self, op: &Op, at: Stamp) {
         match op {

@@ -60,8 +60,8 @@ pub(super) enum Entry {
 }
 
 /// What people write who mean `any`, or nobody. Too dangerous to be somebody's personal name.
-const NO_LABELS: [&str; 8] =
-    ["all", "anybody", "anyone", "everybody", "everyone", "nobody", "none", "public"];
+const NO_LABELS: [&str; 9] =
+    ["all", "any", "anybody", "anyone", "everybody", "everyone", "nobody", "none", "public"];
 
 impl FromStr for Entry {
     type Err = String;
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(id.to_string().parse(), Ok(Entry::Who(Who::Id(id))));
         assert!(matches!(format!("Ada@example.org={id}").parse(), Ok(Entry::Pinned(pin)) if pin.key == id));
         assert!(matches!("Desk".parse(), Ok(Entry::Called(label)) if label.as_str() == "desk"));
-        for wrong in ["", "everybody", "all", "a@", "any ", "ada@example.org=", "=x"] {
+        for wrong in ["", "everybody", "all", "ANY", "a@", "any ", "ada@example.org=", "=x"] {
             assert!(wrong.parse::<Entry>().is_err(), "{wrong}");
         }
     }

@@ -85,6 +85,14 @@ impl Personal {
 
     fn meant_in(&self, group: &Group) -> Result<Meant> {
         let subject = group.called(&self.label).ok_or_else(|| self.unknown())?;
+        if group.names_itself(subject) {
+            let message = format!(
+                "a device that may not act for you has called itself {}; name it on another device (`whimbrel devices \
+                 name`), or give its name",
+                self.label
+            );
+            return Err(Failure::new(Failure::UNTRUSTED, message).into());
+        }
         let (id, owner, name) = match subject {
             Subject::Device(id) => (id, group.user(), group.device(id).map(|device| device.name().clone())),
             Subject::Friend(id) => (id, id, group.friend(id).and_then(|friend| friend.name().cloned())),
@@ -159,6 +167,23 @@ mod tests {
         }
         let id = SecretKey::from_bytes(&[7; 32]).id();
         assert_eq!(id.to_string().parse(), Ok(Peer::Key(id)));
+    }
+
+    #[test]
+    fn what_a_device_without_trust_calls_itself_is_not_the_users_word() {
+        let (user, now) = (SecretKey::from_bytes(&[1; 32]), UnixTime::from_secs(1_700_000_000));
+        let laptop = SecretKey::from_bytes(&[2; 32]);
+        let mut log = Log::new(user.id());
+        let name = "laptop.ada@example.org".parse().unwrap();
+        log.write(&user, vec![Op::AddDevice { device: laptop.id(), name, trusted: false }], now).unwrap();
+        assert!(read("laptop").meant_in(log.group()).is_ok());
+        let whom = Subject::Device(laptop.id());
+        let call = |name: &str| vec![Op::Call { whom, name: name.parse().unwrap() }];
+        log.write(&laptop, call("bank"), now).unwrap();
+        let error = read("bank").meant_in(log.group()).err().unwrap().to_string();
+        assert!(error.contains("has called itself bank"), "{error}");
+        log.write(&user, call("bank"), now).unwrap();
+        assert!(read("bank").meant_in(log.group()).is_ok());
     }
 
     #[test]

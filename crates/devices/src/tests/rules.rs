@@ -106,6 +106,39 @@ fn a_device_without_trust_speaks_of_itself_only() {
 }
 
 #[test]
+fn what_a_device_without_trust_calls_itself_takes_no_name_from_anything_else() {
+    let mut stage = Stage::new(3, 2);
+    let itself = Subject::Device(stage.id(3));
+    let of_world = stage.call(1, Subject::Device(stage.id(2))).unwrap();
+    // It says that it was called so long before.
+    stage.sides[3].skew = -DAY;
+    for wanted in ["bob", of_world.as_str()] {
+        stage.write(3, Op::Call { whom: itself, name: label(wanted) }).unwrap();
+        friend(&mut stage);
+        stage.write(2, call("bob")).unwrap();
+        stage.gather();
+        assert!(stage.agree());
+        assert_eq!(stage.call(1, FRIEND).as_deref(), Some("bob"));
+        assert_eq!(stage.call(1, Subject::Device(stage.id(2))), Some(of_world.clone()));
+        assert_eq!(stage.call(1, itself), Some(format!("{wanted}-2")));
+        assert!(stage.log(1).group().names_itself(itself));
+    }
+    // What the user calls it is the user's word, and so is its own once it may act for the user.
+    stage.write(1, Op::Call { whom: itself, name: label("tv") }).unwrap();
+    stage.gather();
+    assert!(!stage.log(1).group().names_itself(itself));
+    assert_eq!(stage.call(1, itself).as_deref(), Some("tv"));
+    stage.sides[3].skew = 0;
+    stage.pass(Duration::from_secs(60));
+    stage.write(3, Op::Call { whom: itself, name: label("telly") }).unwrap();
+    stage.gather();
+    assert!(stage.log(1).group().names_itself(itself));
+    stage.write(1, Op::Trust { device: stage.id(3) }).unwrap();
+    stage.gather();
+    assert!(!stage.log(1).group().names_itself(itself));
+}
+
+#[test]
 fn a_trusted_device_adds_devices_and_these_their_own() {
     let mut stage = Stage::empty(2);
     stage.write(0, Op::AddDevice { device: stage.id(1), name: device_name(1), trusted: true }).unwrap();
