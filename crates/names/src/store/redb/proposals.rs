@@ -10,8 +10,9 @@ use super::failure::Failure;
 use crate::proposal::ProposalId;
 use crate::store::proposals::{Decided, Kept, MAX_PROPOSALS, Proposing, judge};
 
-/// A user's key and the proposal's id.
-type Key = (&'static [u8; 32], &'static [u8; 32]);
+/// A user's key and the proposal's id in hexadecimal digits: the types of `renewals`, because each pair of types
+/// costs the program 20 KB.
+type Key = (&'static [u8; 32], &'static str);
 
 /// Postcard of [`Kept`].
 const PROPOSALS: TableDefinition<'_, Key, &[u8]> = TableDefinition::new("proposals");
@@ -23,8 +24,9 @@ pub(super) fn propose(txn: &WriteTransaction, new: &Kept, now: UnixTime) -> Resu
     known.extend(of_user(&table, &new.from)?.into_iter().filter(|known| known.to != new.to));
     let (known, ended): (Vec<Kept>, Vec<Kept>) = known.into_iter().partition(|known| known.expires > now);
     for ended in &ended {
+        let id = digits(ended.id);
         for user in [&ended.from, &ended.to] {
-            table.remove((user.as_bytes(), ended.id.as_bytes()))?;
+            table.remove((user.as_bytes(), id.as_str()))?;
         }
     }
     if let Some(said) = judge(&known, new) {
@@ -76,7 +78,7 @@ fn change(
     change: impl FnOnce(&mut Kept) -> bool,
 ) -> Result<bool, Failure> {
     let mut table = txn.open_table(PROPOSALS)?;
-    let found = match table.get((user.as_bytes(), id.as_bytes()))? {
+    let found = match table.get((user.as_bytes(), digits(id).as_str()))? {
         Some(row) => Some(decode(row.value())?),
         None => None,
     };
@@ -90,20 +92,29 @@ fn change(
 
 fn put(table: &mut Table<'_, Key, &'static [u8]>, kept: &Kept) -> Result<(), Failure> {
     let row = postcard::to_stdvec(kept).map_err(|error| Failure::Io(error.to_string()))?;
+    let id = digits(kept.id);
     for user in [&kept.from, &kept.to] {
-        table.insert((user.as_bytes(), kept.id.as_bytes()), row.as_slice())?;
+        table.insert((user.as_bytes(), id.as_str()), row.as_slice())?;
     }
     Ok(())
 }
 
 fn of_user(table: &impl ReadableTable<Key, &'static [u8]>, user: &EndpointId) -> Result<Vec<Kept>, Failure> {
-    let (first, last) = ([0_u8; 32], [u8::MAX; 32]);
     let mut found = Vec::new();
     // No user has more than the bounds of all kinds together.
-    for row in table.range((user.as_bytes(), &first)..=(user.as_bytes(), &last))? {
-        found.push(decode(row?.1.value())?);
+    for row in table.range((user.as_bytes(), "")..)? {
+        let (key, row) = row?;
+        if key.value().0 != user.as_bytes() {
+            break;
+        }
+        found.push(decode(row.value())?);
     }
     Ok(found)
+}
+
+/// In the order of the ids.
+fn digits(id: ProposalId) -> String {
+    id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn decode(row: &[u8]) -> Result<Kept, Failure> {

@@ -7,7 +7,7 @@
 //! | `changes` | version of an entry | its name |
 //! | `owners` | owner's key, name | nothing |
 //! | `due` | held until (milliseconds), name | nothing |
-//! | `users` | user's name, name | nothing |
+//! | `users` | SHA-256 of the user's name, name | nothing |
 //!
 //! `entries` says it all but for `head`; the last four tables are ways into it, changed in the same
 //! transactions. Older programs do not know `users`: it is made anew where the number `users` is not that of
@@ -19,6 +19,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
 use super::change::Change;
@@ -34,7 +35,8 @@ const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries"
 const CHANGES: TableDefinition<'_, u64, &str> = TableDefinition::new("changes");
 const OWNERS: TableDefinition<'_, (&[u8; 32], &str), ()> = TableDefinition::new("owners");
 const DUE: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("due");
-const USERS: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("users");
+/// The hash gives it the types of `owners`: each pair of types costs the program 20 KB.
+const USERS: TableDefinition<'_, (&[u8; 32], &str), ()> = TableDefinition::new("users");
 
 /// An entry in the file. Its readers follow if it has any; older programs wrote none.
 #[derive(Serialize, Deserialize)]
@@ -96,7 +98,7 @@ fn index_users(database: &Database) -> Result<(), Failure> {
         for row in entries.iter()? {
             let key = row?.0;
             let name = parse(key.value())?;
-            users.insert((name.user().as_str(), name.as_str()), ())?;
+            users.insert((&hash_of_user(&name), name.as_str()), ())?;
         }
         let mut meta = txn.open_table(META)?;
         let head = head_in(&meta)?;
@@ -112,12 +114,12 @@ pub(super) fn names_under(
     after: Option<&Name>,
     limit: usize,
 ) -> Result<Vec<Name>, Failure> {
-    let first = after.map_or("", Name::as_str);
+    let (user, first) = (hash_of_user(user), after.map_or("", Name::as_str));
     let mut names = Vec::new();
-    for row in txn.open_table(USERS)?.range((user.as_str(), first)..)? {
+    for row in txn.open_table(USERS)?.range((&user, first)..)? {
         let row = row?.0;
         let (of, name) = row.value();
-        if of != user.as_str() || names.len() == limit {
+        if *of != user || names.len() == limit {
             break;
         }
         if name != first {
@@ -198,7 +200,7 @@ pub(super) struct Writing<'txn> {
     changes: Table<'txn, u64, &'static str>,
     owners: Table<'txn, (&'static [u8; 32], &'static str), ()>,
     due: Table<'txn, (u64, &'static str), ()>,
-    users: Table<'txn, (&'static str, &'static str), ()>,
+    users: Table<'txn, (&'static [u8; 32], &'static str), ()>,
     head: u64,
 }
 
@@ -249,7 +251,7 @@ impl<'txn> Writing<'txn> {
             self.changes.remove(version.0)?;
             self.owners.remove((entry.owner().as_bytes(), name))?;
             self.due.remove((entry.held_until.as_millis(), name))?;
-            self.users.remove((entry.name().user().as_str(), name))?;
+            self.users.remove((&hash_of_user(entry.name()), name))?;
         }
         Ok(())
     }
@@ -271,9 +273,14 @@ impl<'txn> Writing<'txn> {
         self.changes.insert(version.0, name)?;
         self.owners.insert((entry.owner().as_bytes(), name), ())?;
         self.due.insert((entry.held_until.as_millis(), name), ())?;
-        self.users.insert((entry.name().user().as_str(), name), ())?;
+        self.users.insert((&hash_of_user(entry.name()), name), ())?;
         Ok(())
     }
+}
+
+/// Whose a name is, as in `users`.
+fn hash_of_user(name: &Name) -> [u8; 32] {
+    Sha256::digest(name.user().as_str()).into()
 }
 
 fn head_in(meta: &impl redb::ReadableTable<&'static str, u64>) -> Result<u64, Failure> {

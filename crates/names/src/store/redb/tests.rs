@@ -324,7 +324,7 @@ async fn while_the_disk_hangs_only_so_many_changes_are_kept() {
 #[tokio::test]
 async fn the_names_of_users_in_a_file_of_before_are_found() {
     const META: redb::TableDefinition<'_, &str, u64> = redb::TableDefinition::new("meta");
-    const USERS: redb::TableDefinition<'_, (&str, &str), ()> = redb::TableDefinition::new("users");
+    const USERS: redb::TableDefinition<'_, (&[u8; 32], &str), ()> = redb::TableDefinition::new("users");
     let (_folder, file) = file();
     let alice = key(1);
     let store = RedbStore::open(&file).unwrap();
