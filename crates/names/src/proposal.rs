@@ -161,7 +161,7 @@ impl Proposal {
     fn makes_sense(&self) -> bool {
         let fits = match (&self.wished, &self.word) {
             (Wished::Friends { from }, None) => from.kind() == NameKind::User,
-            (Wished::Friends { from }, Some(word)) => word.id() == self.by && word.name().user() == *from,
+            (Wished::Friends { from }, Some(word)) => word.id() == self.by && is_of_device(word, from),
             (Wished::Device { name }, None) => name.kind() == NameKind::Device && name.user() == self.to,
             (Wished::Device { .. }, Some(_)) => false,
         };
@@ -232,9 +232,14 @@ impl Decision {
             (Wished::Device { .. }, None) => !self.accepted,
             (Wished::Friends { .. }, given) => given.is_none(),
         };
-        let is_theirs = self.word.as_ref().is_none_or(|word| word.name().user() == proposal.to);
+        let is_theirs = self.word.as_ref().is_none_or(|word| is_of_device(word, &proposal.to));
         gives && is_theirs && self.about == id && self.authority() == proposal.owner
     }
+}
+
+/// Whether a delegation makes its key a device of this user. A key that has a service's name alone is none.
+fn is_of_device(word: &Delegation, user: &Name) -> bool {
+    word.name().kind() == NameKind::Device && word.name().user() == *user
 }
 
 /// Writes, and signs for a purpose.

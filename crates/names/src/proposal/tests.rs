@@ -70,6 +70,9 @@ fn nobody_proposes_in_the_name_of_a_user_without_that_users_word() {
     let other =
         Delegation::sign(name("phone.bob@example.org"), key(4).id(), NOW, after(60), &key(2)).unwrap();
     assert_eq!(refused(&|it| it.word = Some(other.clone())), malformed, "another device's");
+    let service = name("web.phone.bob@example.org");
+    let of_service = Delegation::sign(service, key(3).id(), NOW, after(60), &key(2)).unwrap();
+    assert_eq!(refused(&|it| it.word = Some(of_service.clone())), malformed, "a service's");
     // A new device of ada, which has no word of anybody's, and one of somebody else.
     let device = |text: &str| Wished::Device { name: name(text) };
     let new = |text: &str| refused(&|it| (it.word, it.wished) = (None, device(text)));
@@ -96,6 +99,8 @@ fn a_decision_is_about_one_proposal_and_by_those_who_were_asked() {
     assert!(read(by_device(word("desk.ada@example.org", 1)), 5).is_about(id, &proposal()));
     assert!(!read(by_device(word("desk.ada@example.org", 9)), 5).is_about(id, &proposal()));
     assert!(!read(by_device(word("desk.eve@example.org", 1)), 5).is_about(id, &proposal()));
+    // A machine that was given a service's name alone is no device.
+    assert!(!read(by_device(word("web.desk.ada@example.org", 1)), 5).is_about(id, &proposal()));
 }
 
 #[test]

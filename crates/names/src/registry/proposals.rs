@@ -4,7 +4,7 @@
 //! living delegation of the user hears of them and may decide. Whether that counts among the user's devices,
 //! these know.
 
-use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
+use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
 
 use super::Registry;
 use super::ownership::CLOCK_SKEW;
@@ -163,7 +163,9 @@ impl Registry {
     ) -> Result<EndpointId, NamesError> {
         let Some(word) = word else { return Ok(peer) };
         let name = word.name();
-        if word.id() != peer || self.user_key(name, now).await? != Some(word.issuer()) {
+        // A machine that was given a service's name alone is none of the user's devices.
+        let is_device = name.kind() == NameKind::Device && word.id() == peer;
+        if !is_device || self.user_key(name, now).await? != Some(word.issuer()) {
             return Err(NamesError::NotTheUsers { name: name.clone(), user: name.user() });
         }
         if word.is_expired(now) {

@@ -5,9 +5,9 @@ use whimbrel_base::{EndpointId, UnixTime};
 
 use crate::proposal::ProposalId;
 
-/// The most proposals between users that wait for one user.
+/// The most proposals between users that wait for one user. As many again may be decided.
 pub const MAX_ASKED: usize = 32;
-/// The most proposals of machines that want to be a user's devices.
+/// The most proposals that wait of machines that want to be a user's devices. As many again may be decided.
 pub const MAX_NEW_DEVICES: usize = 8;
 /// The most proposals that a user has made.
 pub const MAX_MADE: usize = 32;
@@ -101,8 +101,16 @@ pub(super) fn judge(known: &[Kept], new: &Kept) -> Option<Proposing> {
     if known.iter().any(|known| known.blocks(new)) {
         return Some(Proposing::AskedAlready);
     }
-    let asked = known.iter().filter(|known| known.to == new.to && known.is_of_device == new.is_of_device);
-    let made = known.iter().filter(|known| known.from == new.from);
     let most = if new.is_of_device { MAX_NEW_DEVICES } else { MAX_ASKED };
-    (asked.count() >= most || made.count() >= MAX_MADE).then_some(Proposing::Full)
+    let (mut asked, mut waiting, mut made) = (0, 0, 0);
+    for known in known {
+        if known.to == new.to && known.is_of_device == new.is_of_device {
+            asked += 1;
+            waiting += usize::from(known.decided.is_none());
+        }
+        made += usize::from(known.from == new.from);
+    }
+    // A user who has refused what strangers asked can be asked by others.
+    let is_full = waiting >= most || asked >= 2 * most || made >= MAX_MADE;
+    is_full.then_some(Proposing::Full)
 }
