@@ -153,30 +153,40 @@ async fn two_users_may_ask_each_other_at_once() {
     }
 }
 
+async fn propose_by(
+    registry: &Registry,
+    proposal: &Proposal,
+    by: u8,
+    now: UnixTime,
+) -> Result<UnixTime, NamesError> {
+    registry.propose(key(by).id(), &proposal.sign(&key(by)).unwrap(), now).await
+}
+
 #[tokio::test]
 async fn forgers_strangers_and_those_whose_word_was_taken_back_propose_and_decide_nothing() {
     for (_folder, registry, word) in each().await {
-        let propose = async |proposal: &Proposal, by: u8, now| {
-            registry.propose(key(by).id(), &proposal.sign(&key(by)).unwrap(), now).await
-        };
         // In the name of bob, by a stranger who says to be bob, and with a word of the wrong user's.
         let stranger = Proposal { by: key(9).id(), word: None, ..of_bob(&word, START) };
-        assert_eq!(propose(&stranger, 9, START).await, Err(NamesError::NameTaken(name(BOB))));
+        assert_eq!(propose_by(&registry, &stranger, 9, START).await, Err(NamesError::NameTaken(name(BOB))));
         let strangers = delegation(&key(9), "phone.bob@example.org", &key(3), START);
         let refused = NamesError::NotTheUsers { name: strangers.name().clone(), user: name(BOB) };
-        assert_eq!(propose(&of_bob(&strangers, START), 3, START).await, Err(refused));
+        assert_eq!(propose_by(&registry, &of_bob(&strangers, START), 3, START).await, Err(refused));
         // To somebody who does not exist, and to another key than ada's.
         let nobody = Proposal { to: name("nobody@example.org"), ..of_bob(&word, START) };
         let unknown = NamesError::NotFound(name("nobody@example.org"));
-        assert_eq!(propose(&nobody, 3, START).await, Err(unknown));
+        assert_eq!(propose_by(&registry, &nobody, 3, START).await, Err(unknown));
         let other = Proposal { owner: key(9).id(), ..of_bob(&word, START) };
-        assert_eq!(propose(&other, 3, START).await, Err(NamesError::NotFound(name(ADA))));
+        assert_eq!(propose_by(&registry, &other, 3, START).await, Err(NamesError::NotFound(name(ADA))));
+        // A machine that was given a service's name alone is none of bob's devices.
+        let service = delegation(&key(2), "web.phone.bob@example.org", &key(5), START).encode();
+        let heard = registry.proposals(key(5).id(), Some(&service), START).await;
+        assert!(matches!(heard, Err(NamesError::NotTheUsers { .. })), "{heard:?}");
         // Too late, and from the future.
         let times = Err(NamesError::BadProposal(ProposalError::Times));
-        assert_eq!(propose(&of_bob(&word, START), 3, after(7 * DAY)).await, times);
-        assert_eq!(propose(&of_bob(&word, after(600)), 3, START).await, times);
+        assert_eq!(propose_by(&registry, &of_bob(&word, START), 3, after(7 * DAY)).await, times);
+        assert_eq!(propose_by(&registry, &of_bob(&word, after(600)), 3, START).await, times);
         // Bob's phone was lost.
-        assert!(propose(&of_bob(&word, START), 3, START).await.is_ok());
+        assert!(propose_by(&registry, &of_bob(&word, START), 3, START).await.is_ok());
         let phone = "phone.bob@example.org";
         registry.take(&delegated(&key(3), phone, 1, &word), after(9)).await.unwrap();
         registry.take(&revocation(&key(2), phone, 2), after(10)).await.unwrap();
@@ -197,46 +207,70 @@ async fn forgers_strangers_and_those_whose_word_was_taken_back_propose_and_decid
     }
 }
 
+/// A user of many.
+fn user(number: usize) -> (SecretKey, String) {
+    let mut seed = [200; 32];
+    seed[..8].copy_from_slice(&(number as u64).to_be_bytes());
+    (SecretKey::from_bytes(&seed), format!("user{number}@example.org"))
+}
+
+/// One of them asks a user to be a friend.
+async fn ask(registry: &Registry, from: usize, to: &str, owner: EndpointId) -> Result<UnixTime, NamesError> {
+    let (key, text) = user(from);
+    let wished = Wished::Friends { from: name(&text) };
+    let (to, by, expires) = (name(to), key.id(), after(DAY));
+    let proposal = Proposal { wished, to, owner, by, made: START, expires, word: None };
+    registry.propose(key.id(), &proposal.sign(&key).unwrap(), START).await
+}
+
+/// A machine asks ada to be her device.
+async fn ask_to_be_a_device(registry: &Registry, seed: u8) -> (ProposalId, Result<UnixTime, NamesError>) {
+    let new = key(seed);
+    let wished = Wished::Device { name: name("new.ada@example.org") };
+    let (owner, by, expires) = (key(1).id(), new.id(), after(600));
+    let proposal = Proposal { wished, to: name(ADA), owner, by, made: START, expires, word: None };
+    let bytes = proposal.sign(&new).unwrap();
+    (ProposalId::of(&bytes), registry.propose(new.id(), &bytes, START).await)
+}
+
 #[tokio::test]
 async fn nobody_is_asked_without_end_and_nobody_asks_without_end() {
     for (_folder, registry, _) in each().await {
-        let user = |number: usize| {
-            let mut seed = [200; 32];
-            seed[..8].copy_from_slice(&(number as u64).to_be_bytes());
-            (SecretKey::from_bytes(&seed), format!("user{number}@example.org"))
-        };
-        let ask = async |from: usize, (to, owner): (&str, EndpointId)| {
-            let (key, text) = user(from);
-            let wished = Wished::Friends { from: name(&text) };
-            let (to, by) = (name(to), key.id());
-            let expires = after(DAY);
-            let proposal = Proposal { wished, to, owner, by, made: START, expires, word: None };
-            registry.propose(key.id(), &proposal.sign(&key).unwrap(), START).await
-        };
         for number in 0..=MAX_ASKED.max(MAX_MADE) + 1 {
             let (key, text) = user(number);
             registry.take(&record(&key, &text, 1), START).await.unwrap();
         }
         for number in 0..MAX_ASKED {
-            ask(number, (ADA, key(1).id())).await.unwrap();
+            ask(&registry, number, ADA, key(1).id()).await.unwrap();
         }
         let full = Err(NamesError::TooManyProposals(name(ADA)));
-        assert_eq!(ask(MAX_ASKED, (ADA, key(1).id())).await, full);
+        assert_eq!(ask(&registry, MAX_ASKED, ADA, key(1).id()).await, full);
         // One user asks many: the first has asked ada already.
         for number in 1..MAX_MADE {
             let (key, text) = user(number);
-            ask(0, (text.as_str(), key.id())).await.unwrap();
+            ask(&registry, 0, &text, key.id()).await.unwrap();
         }
         let (last, text) = user(MAX_MADE);
-        assert_eq!(ask(0, (text.as_str(), last.id())).await, Err(NamesError::TooManyProposals(name(&text))));
+        let full = Err(NamesError::TooManyProposals(name(&text)));
+        assert_eq!(ask(&registry, 0, &text, last.id()).await, full);
         // New devices have places of their own.
-        for number in 0..=MAX_NEW_DEVICES {
-            let new = SecretKey::from_bytes(&[number as u8 + 100; 32]);
-            let wished = Wished::Device { name: name("new.ada@example.org") };
-            let (owner, by, expires) = (key(1).id(), new.id(), after(600));
-            let proposal = Proposal { wished, to: name(ADA), owner, by, made: START, expires, word: None };
-            let asked = registry.propose(new.id(), &proposal.sign(&new).unwrap(), START).await;
-            assert_eq!(asked.is_ok(), number < MAX_NEW_DEVICES, "{number}: {asked:?}");
+        let (mut seed, full) = (100, Err(NamesError::TooManyProposals(name(ADA))));
+        // What was refused leaves room for others, but not without end.
+        for round in 0..3 {
+            let mut asked = Vec::new();
+            for _ in 0..MAX_NEW_DEVICES {
+                seed += 1;
+                asked.push(ask_to_be_a_device(&registry, seed).await);
+            }
+            seed += 1;
+            assert_eq!(ask_to_be_a_device(&registry, seed).await.1, full, "{round}");
+            for (id, asked) in asked {
+                assert_eq!(asked.is_ok(), round < 2, "{round}: {asked:?}");
+                if asked.is_ok() {
+                    let refusal = decision(id, false).sign(&key(1)).unwrap();
+                    registry.decide(key(1).id(), &refusal, START).await.unwrap();
+                }
+            }
         }
     }
 }
