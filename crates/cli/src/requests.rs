@@ -112,10 +112,9 @@ impl Voice {
             return Err(Failure::usage(format!("{to} is you; the devices of one user are no friends")));
         }
         let known = self.requests(network).await?;
-        let theirs = known.iter().find(|known| {
-            let is_friends = matches!(known.proposal.wished, Wished::Friends { .. });
-            is_friends && self.is_open(known) && known.proposal.authority() == owner
-        });
+        let theirs = known
+            .iter()
+            .find(|known| is_friends(known) && self.is_open(known) && known.proposal.authority() == owner);
         if let Some(theirs) = theirs {
             self.answer(network, theirs, true, None).await?;
             self.befriend(owner, to).await?;
@@ -177,7 +176,8 @@ impl Voice {
         if self.check_trust().is_err() {
             return Ok(friends);
         }
-        for (ours, theirs) in agreed(known, self.user, |key| self.may_act(key)) {
+        let agreed = agreed(known, self.user, &|key| self.may_act(key));
+        for (ours, theirs) in agreed {
             let (friend, name) = (ours.proposal.owner, &ours.proposal.to);
             if let Some(theirs) = theirs {
                 match self.answer(network, theirs, true, None).await {
@@ -202,27 +202,33 @@ impl Voice {
 
 /// The requests of a user's devices that the other side wants too: accepted ones, and those that cross an
 /// open one of the same user, which is told as well.
-fn agreed(
-    known: &[KnownProposal],
+fn agreed<'a>(
+    known: &'a [KnownProposal],
     user: EndpointId,
-    may_act: impl Fn(EndpointId) -> bool,
-) -> Vec<(&KnownProposal, Option<&KnownProposal>)> {
-    let is_friends = |it: &&KnownProposal| matches!(it.proposal.wished, Wished::Friends { .. });
-    let ours = known.iter().filter(is_friends).filter(|it| it.proposal.authority() == user);
-    // What a stolen device asks is not what the user wants.
-    let ours = ours.filter(|it| may_act(it.proposal.by));
-    ours.filter_map(|ours| match &ours.decision {
-        Some(decision) => decision.accepted.then_some((ours, None)),
-        None => {
-            let mut friends = known.iter().filter(is_friends);
-            let theirs = friends.find(|it| {
-                let crosses = it.proposal.owner == user && it.proposal.authority() == ours.proposal.owner;
-                crosses && it.decision.is_none()
-            });
-            theirs.map(|theirs| (ours, Some(theirs)))
+    may_act: &dyn Fn(EndpointId) -> bool,
+) -> Vec<(&'a KnownProposal, Option<&'a KnownProposal>)> {
+    let mut agreed = Vec::new();
+    for ours in known {
+        // What a stolen device asks is not what the user wants.
+        if !is_friends(ours) || ours.proposal.authority() != user || !may_act(ours.proposal.by) {
+            continue;
         }
-    })
-    .collect()
+        let crossing = known.iter().find(|theirs| {
+            let is_back = theirs.proposal.owner == user && theirs.proposal.authority() == ours.proposal.owner;
+            is_back && is_friends(theirs) && theirs.decision.is_none()
+        });
+        match (&ours.decision, crossing) {
+            (Some(decision), _) if decision.accepted => agreed.push((ours, None)),
+            (None, Some(theirs)) => agreed.push((ours, Some(theirs))),
+            _ => {}
+        }
+    }
+    agreed
+}
+
+/// Whether two users would be friends by it.
+pub(crate) fn is_friends(known: &KnownProposal) -> bool {
+    matches!(known.proposal.wished, Wished::Friends { .. })
 }
 
 /// Whether an error says that there is nothing to answer any more.
@@ -314,7 +320,7 @@ mod tests {
     #[test]
     fn what_both_sides_want_is_agreed_and_nothing_else() {
         let agreed_of = |known: &[KnownProposal], trusted: bool| {
-            let agreed = agreed(known, key(1).id(), |_| trusted);
+            let agreed = agreed(known, key(1).id(), &|_| trusted);
             agreed.into_iter().map(|(ours, theirs)| (ours.id, theirs.map(|it| it.id))).collect::<Vec<_>>()
         };
         let (open, refused, accepted) = (of(1, 2, None), of(1, 3, Some(false)), of(1, 4, Some(true)));

@@ -102,32 +102,39 @@ async fn wait(globals: &Globals, network: &Network, id: ProposalId) -> Result<()
 /// Answers the request with these words.
 pub(super) async fn answer(globals: &Globals, words: &[String], accepted: bool, as_json: bool) -> Result<()> {
     let words = plain(words)?;
-    with_network(globals, async |network| {
-        let voice = Voice::of(network).await?;
-        voice.check_trust()?;
-        let known = voice.requests(network).await?;
-        let open = known.iter().filter(|known| voice.is_open(known));
-        let mut waiting = open.filter_map(|known| Some((known, device_in(known)?)));
-        let Some((found, name)) = waiting.find(|(known, _)| known.id.words() == words) else {
-            let message = "no machine that waits shows these words; `whimbrel friends requests` lists them";
-            return Err(Failure::new(Failure::NOT_FOUND, message).into());
-        };
-        let device = found.proposal.by;
-        if accepted {
-            give(globals, network, &voice, (found, name)).await?;
-        } else {
-            said(voice.answer(network, found, false, None).await)?;
-        }
-        if as_json {
-            let given = accepted.then(|| name.to_string());
-            return output::json(&json!({ "device": device.to_string(), "given": given }));
-        }
-        output::line(match accepted {
-            true => format!("the other machine may use {name} now: {device}"),
-            false => "the other machine is refused".to_owned(),
-        })
+    with_network(globals, async |network| answer_by(globals, network, &words, (accepted, as_json)).await)
+        .await
+}
+
+async fn answer_by(
+    globals: &Globals,
+    network: &Network,
+    words: &str,
+    (accepted, as_json): (bool, bool),
+) -> Result<()> {
+    let voice = Voice::of(network).await?;
+    voice.check_trust()?;
+    let known = voice.requests(network).await?;
+    let open = known.iter().filter(|known| voice.is_open(known));
+    let mut waiting = open.filter_map(|known| Some((known, device_in(known)?)));
+    let Some((found, name)) = waiting.find(|(known, _)| known.id.words() == words) else {
+        let message = "no machine that waits shows these words; `whimbrel friends requests` lists them";
+        return Err(Failure::new(Failure::NOT_FOUND, message).into());
+    };
+    let device = found.proposal.by;
+    if accepted {
+        give(globals, network, &voice, (found, name)).await?;
+    } else {
+        said(voice.answer(network, found, false, None).await)?;
+    }
+    if as_json {
+        let given = accepted.then(|| name.to_string());
+        return output::json(&json!({ "device": device.to_string(), "given": given }));
+    }
+    output::line(match accepted {
+        true => format!("the other machine may use {name} now: {device}"),
+        false => "the other machine is refused".to_owned(),
     })
-    .await
 }
 
 /// Gives the machine its name. The user's key alone can.

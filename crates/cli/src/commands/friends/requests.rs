@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::network::Network;
 use crate::options::Globals;
 use crate::output;
-use crate::requests::{Asked, Voice, is_gone, now};
+use crate::requests::{Asked, Voice, is_friends, is_gone, now};
 
 /// Asks another user to be a friend.
 pub(super) async fn ask(
@@ -24,23 +24,29 @@ pub(super) async fn ask(
     if lasts > MAX_PROPOSAL_TIME {
         return Err(Failure::usage("a request waits for 7 days at most; give a shorter time"));
     }
-    with_network(globals, async |network| {
-        let voice = Voice::of(network).await?;
-        let from = own_name(network, &voice, from).await?;
-        let asked = voice.ask(network, (from, to), lasts).await?;
-        if as_json {
-            let (state, words) = match asked {
-                Asked::Waits(id) => ("waits", Some(id.words())),
-                Asked::Accepted => ("accepted", None),
-            };
-            return output::json(&json!({ "to": to.to_string(), "state": state, "words": words }));
-        }
-        output::line(match asked {
-            Asked::Waits(_) => format!("{to} is asked; `whimbrel friends requests` shows the answer"),
-            Asked::Accepted => format!("{to} has asked first, and is a friend now"),
-        })
+    with_network(globals, async |network| ask_by(network, (from, to), lasts, as_json).await).await
+}
+
+async fn ask_by(
+    network: &Network,
+    (from, to): (Option<Name>, &Name),
+    lasts: Duration,
+    as_json: bool,
+) -> Result<()> {
+    let voice = Voice::of(network).await?;
+    let from = own_name(network, &voice, from).await?;
+    let asked = voice.ask(network, (from, to), lasts).await?;
+    if as_json {
+        let (state, words) = match asked {
+            Asked::Waits(id) => ("waits", Some(id.words())),
+            Asked::Accepted => ("accepted", None),
+        };
+        return output::json(&json!({ "to": to.to_string(), "state": state, "words": words }));
+    }
+    output::line(match asked {
+        Asked::Waits(_) => format!("{to} is asked; `whimbrel friends requests` shows the answer"),
+        Asked::Accepted => format!("{to} has asked first, and is a friend now"),
     })
-    .await
 }
 
 /// The name that the user is asked under. One that is given is made sure of.
@@ -63,58 +69,60 @@ async fn own_name(network: &Network, voice: &Voice, given: Option<Name>) -> Resu
 
 /// Lists all requests, after what both sides want was brought about.
 pub(super) async fn list(globals: &Globals, as_json: bool) -> Result<()> {
-    with_network(globals, async |network| {
-        let voice = Voice::of(network).await?;
-        let known = voice.requests(network).await?;
-        let friends = voice.settle(network, &known).await?;
-        if as_json {
-            let requests: Vec<Value> = known.iter().map(|known| described(&voice, known)).collect();
-            let friends: Vec<&str> = friends.iter().map(Name::as_str).collect();
-            return output::json(&json!({ "requests": requests, "new_friends": friends }));
-        }
-        for friend in &friends {
-            output::line(format!("{friend} is a friend now"))?;
-        }
-        for known in &known {
-            output::line(line(&voice, known))?;
-        }
-        if known.is_empty() && friends.is_empty() {
-            output::line("no requests")?;
-        }
-        Ok(())
-    })
-    .await
+    with_network(globals, async |network| list_of(network, as_json).await).await
+}
+
+async fn list_of(network: &Network, as_json: bool) -> Result<()> {
+    let voice = Voice::of(network).await?;
+    let known = voice.requests(network).await?;
+    let friends = voice.settle(network, &known).await?;
+    if as_json {
+        let requests: Vec<Value> = known.iter().map(|known| described(&voice, known)).collect();
+        let friends: Vec<&str> = friends.iter().map(Name::as_str).collect();
+        return output::json(&json!({ "requests": requests, "new_friends": friends }));
+    }
+    for friend in &friends {
+        output::line(format!("{friend} is a friend now"))?;
+    }
+    for known in &known {
+        output::line(line(&voice, known))?;
+    }
+    if known.is_empty() && friends.is_empty() {
+        output::line("no requests")?;
+    }
+    Ok(())
 }
 
 /// Answers the request that a text means, or takes an own one back.
 pub(super) async fn answer(globals: &Globals, wanted: &str, accepted: bool, as_json: bool) -> Result<()> {
-    with_network(globals, async |network| {
-        let voice = Voice::of(network).await?;
-        voice.check_trust()?;
-        let known = voice.requests(network).await?;
-        let open = |known: &&KnownProposal| voice.is_open(known) && is_friends(known);
-        let Some(found) = known.iter().filter(open).find(|known| is_meant(known, wanted)) else {
-            return take_back(network, &voice, &known, (wanted, accepted), as_json).await;
-        };
-        let Wished::Friends { from } = &found.proposal.wished else { return Ok(()) };
-        if accepted {
-            voice.check_sender(network, found).await?;
-        }
-        decide(&voice, network, found, accepted).await?;
-        let id = found.proposal.authority();
-        if accepted {
-            voice.befriend(id, from).await?;
-        }
-        if as_json {
-            let state = if accepted { "accepted" } else { "refused" };
-            return output::json(&json!({ "from": from.to_string(), "id": id.to_string(), "state": state }));
-        }
-        output::line(match accepted {
-            true => format!("{from} is a friend now: {id}"),
-            false => format!("{from} is refused"),
-        })
+    with_network(globals, async |network| answer_by(network, wanted, accepted, as_json).await).await
+}
+
+async fn answer_by(network: &Network, wanted: &str, accepted: bool, as_json: bool) -> Result<()> {
+    let voice = Voice::of(network).await?;
+    voice.check_trust()?;
+    let known = voice.requests(network).await?;
+    let open = |known: &&KnownProposal| voice.is_open(known) && is_friends(known);
+    let Some(found) = known.iter().filter(open).find(|known| is_meant(known, wanted)) else {
+        return take_back(network, &voice, &known, (wanted, accepted), as_json).await;
+    };
+    let Wished::Friends { from } = &found.proposal.wished else { return Ok(()) };
+    if accepted {
+        voice.check_sender(network, found).await?;
+    }
+    decide(&voice, network, found, accepted).await?;
+    let id = found.proposal.authority();
+    if accepted {
+        voice.befriend(id, from).await?;
+    }
+    if as_json {
+        let state = if accepted { "accepted" } else { "refused" };
+        return output::json(&json!({ "from": from.to_string(), "id": id.to_string(), "state": state }));
+    }
+    output::line(match accepted {
+        true => format!("{from} is a friend now: {id}"),
+        false => format!("{from} is refused"),
     })
-    .await
 }
 
 /// Answers, and says so in plain words if somebody was quicker.
@@ -151,10 +159,6 @@ async fn take_back(
         return output::json(&json!({ "to": to.to_string(), "state": "withdrawn" }));
     }
     output::line(format!("the request to {to} is taken back"))
-}
-
-fn is_friends(known: &KnownProposal) -> bool {
-    matches!(known.proposal.wished, Wished::Friends { .. })
 }
 
 fn is_meant(known: &KnownProposal, wanted: &str) -> bool {
