@@ -4,8 +4,10 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{Process, World, dead_port, wait_for};
 
@@ -25,8 +27,17 @@ fn mail_server() -> Option<(Process, SocketAddr)> {
     command.env("PYTHONUNBUFFERED", "1").args(["-m", "aiosmtpd", "-n", "-l", &at.to_string()]);
     command.args(["-c", "aiosmtpd.handlers.Debugging", "stdout"]);
     let server = Process::start(&mut command);
-    wait_for("the mail server", || TcpStream::connect(at).ok());
+    // Not only a connection: one that is made of itself, where nobody listens yet, greets nobody.
+    wait_for("the mail server", || greets(at).then_some(()));
     Some((server, at))
+}
+
+/// Whether a mail server is there.
+fn greets(at: SocketAddr) -> bool {
+    let Ok(stream) = TcpStream::connect(at) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("220")
 }
 
 /// The code in the next mail, which is for this address.

@@ -74,7 +74,7 @@ async fn an_older_service_is_asked_once_for_what_it_does_not_know_and_serves_on(
     assert_eq!(resolver.devices_of(&name("ada@example.org")).await, Err(unsupported));
     let found = resolver.lookup_record(&device).await.unwrap_err();
     assert_eq!(found.code(), Some(ErrorCode::NotFound));
-    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(
         connections.load(Ordering::Relaxed),
         6,
