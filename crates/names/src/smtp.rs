@@ -15,8 +15,8 @@ use whimbrel_base::Name;
 
 const SCHEME: &str = "smtp://";
 const PORT: u16 = 25;
-/// For all of it.
-const LIMIT: Duration = Duration::from_secs(30);
+/// For all of it: those who wait for the answer wait for ten seconds.
+const LIMIT: Duration = Duration::from_secs(8);
 /// Bytes of a line of an answer.
 const LINE: u64 = 2048;
 /// Lines of an answer.
@@ -68,7 +68,7 @@ impl fmt::Display for Smtp {
 }
 
 impl Smtp {
-    /// Gives the relay a message; takes half a minute at most. `text` is lines of ASCII.
+    /// Gives the relay a message; takes eight seconds at most. `text` is lines of ASCII.
     ///
     /// # Errors
     /// When the relay cannot be reached, or does not take it.

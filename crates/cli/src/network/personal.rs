@@ -44,7 +44,7 @@ struct Meant {
 impl Personal {
     /// `None` for what nothing can be called like.
     pub(super) fn read(text: &str) -> Option<Self> {
-        let labels: Vec<Label> = text.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let labels = text.split('.').map(str::parse::<Label>).collect::<Result<Vec<Label>, _>>().ok()?;
         let (label, before) = labels.split_last()?;
         let before = before.iter().map(Label::as_str).collect::<Vec<_>>().join(".");
         let before = (!before.is_empty()).then_some(before);
