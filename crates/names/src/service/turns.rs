@@ -92,12 +92,13 @@ impl Turns {
 
     /// Whether the peer may make one more proposal.
     pub(super) fn propose(&self, peer: EndpointId, from: Option<IpAddr>) -> bool {
-        take(&self.proposals, peer) && take(&self.proposals_from, from)
+        // First the address: keys cost nothing, and the table of keys is full at some time, for everybody.
+        take(&self.proposals_from, from) && take(&self.proposals, peer)
     }
 
     /// Whether the peer may have one more mail sent to this address.
     pub(super) fn mail(&self, peer: EndpointId, from: Option<IpAddr>, to: &Name) -> bool {
-        take(&self.mails, peer) && take(&self.mails_from, from) && take(&self.mails_to, to.clone())
+        take(&self.mails_from, from) && take(&self.mails, peer) && take(&self.mails_to, to.clone())
     }
 
     /// Whether one more new name may come from this address.
