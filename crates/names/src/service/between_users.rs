@@ -5,7 +5,7 @@ use whimbrel_base::{EndpointId, Name};
 use super::answers::{accepted, seconds_until};
 use crate::clock::now;
 use crate::error::NamesError;
-use crate::protocol::{Living, Proposed, Request, Response};
+use crate::protocol::{Living, MAX_HEARTBEAT_NAMES, Proposed, Request, Response};
 use crate::registry::Registry;
 use crate::store::Kept;
 
@@ -40,7 +40,8 @@ fn page(known: Vec<Kept>) -> Response {
     for known in known {
         let decision = known.decided.map(|decided| decided.bytes);
         bytes += known.bytes.len() + decision.as_ref().map_or(0, Vec::len);
-        if bytes > BYTES {
+        // A list in a message has no more items.
+        if bytes > BYTES || proposals.len() == MAX_HEARTBEAT_NAMES {
             return Response::Proposals { proposals, more: true };
         }
         proposals.push(Proposed { proposal: known.bytes, decision });
@@ -61,4 +62,36 @@ pub(super) async fn devices(
         seconds: seconds_until(found.expires),
     };
     Ok(Response::Devices { records: devices.found.into_iter().map(living).collect(), more: devices.more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proposal::ProposalId;
+    use crate::protocol::{Decoder, Reply, encode};
+
+    /// Short ones, of which more would fit into a message's bytes than a list in it may have.
+    #[test]
+    fn a_page_is_one_that_a_client_reads() {
+        let key = EndpointId::from_bytes(&[7; 32]);
+        let short = |number: u8| Kept {
+            id: ProposalId::of(&[number]),
+            from: key,
+            to: key,
+            is_of_device: true,
+            expires: now(),
+            bytes: vec![number; 150],
+            decided: None,
+            withdrawn: false,
+        };
+        let response = page((0..100).map(short).collect());
+        let mut decoder = Decoder::<Reply>::new();
+        decoder.push(&encode(&Reply::Response { request: 1, response }).unwrap_or_default());
+        let Ok(Some(Reply::Response { response: Response::Proposals { proposals, more }, .. })) =
+            decoder.next_message()
+        else {
+            panic!("it is not read")
+        };
+        assert!(more && proposals.len() == MAX_HEARTBEAT_NAMES, "{}", proposals.len());
+    }
 }
