@@ -143,6 +143,15 @@ pub(crate) fn find(group: &Group, text: &str) -> Result<Subject> {
     })
 }
 
+/// Why a personal name that a device without trust gave itself counts for nothing.
+pub(crate) fn called_itself(label: &str) -> anyhow::Error {
+    let message = format!(
+        "{label} is what a device calls itself that may not act for you; name it on another device (`whimbrel \
+         devices name`), or give its id"
+    );
+    Failure::new(Failure::UNTRUSTED, message).into()
+}
+
 fn by_id(group: &Group, text: &str) -> Option<Subject> {
     let id: EndpointId = text.parse().ok()?;
     if group.device(id).is_some() {

@@ -56,3 +56,26 @@ fn a_device_is_let_in_by_a_personal_name_for_as_long_as_it_is_one() {
     world.run("ada", &["devices", "remove", "desk"]).succeeded();
     wait_for("the laptop is out", || (!ask().status.success()).then_some(()));
 }
+
+#[test]
+fn what_a_device_without_trust_calls_itself_is_no_peer_and_lets_nobody_in() {
+    let (world, _names) = World::with_names();
+    introduce(&world, ("ada", &["--device", "laptop.ada@example.org"]), ("laptop", &[]));
+    let mut serving = world.start("ada", &["devices", "serve", "--json", "-q"]);
+    let ticket = serving.next_json()["ticket"].as_str().unwrap().to_owned();
+    let sync: &[&str] = &["devices", "sync", &ticket, "-q"];
+    world.run("laptop", sync).succeeded();
+    world.run("laptop", &["devices", "name", "laptop", "bank"]).succeeded();
+    world.run("laptop", sync).succeeded();
+    for args in [
+        &["pipe", "web.bank", "-q"][..],
+        &["expose", "x.ada@example.org", "--to", "127.0.0.1:1", "--allow", "bank", "-q"],
+    ] {
+        world.run("ada", args).failed(6, &["bank is what a device calls itself"]);
+    }
+    // What the user calls it is the user's word.
+    world.run("ada", &["devices", "name", "laptop.ada@example.org", "bank"]).succeeded();
+    let _expose = expose(&world, "ada", "web.home.ada@example.org", ("at home", "bank"));
+    let asked = world.run("laptop", &["pipe", "web.home.ada@example.org", "-q"]);
+    assert_eq!(asked.succeeded().stdout.trim(), "at home");
+}

@@ -69,11 +69,9 @@ impl Access {
         match group.called(label).ok_or_else(unknown)? {
             // A device that may not act for the user may call itself what it likes, and once the user's own choice
             // is gone it has that name.
-            subject if group.names_itself(subject) => {
-                let message = format!(
-                    "--allow {label} lets nobody in: a device that may not act for you has called itself so. Name it                      on another device (`whimbrel devices name`), or give its id"
-                );
-                Err(Failure::new(Failure::UNTRUSTED, message).into())
+            itself if group.names_itself(itself) => {
+                let why = format!("--allow {label} lets nobody in");
+                Err(own_group::called_itself(label.as_str()).context(why))
             }
             Subject::Device(device) => Ok(Rule::Device { user: group.user(), device }),
             Subject::FriendDevice(user, device) => Ok(Rule::Device { user, device }),

@@ -142,7 +142,10 @@ pub(crate) fn device(globals: &Globals, text: &str) -> Result<EndpointId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
-    match OwnGroup::open(globals)?.look(|log| own_group::find(log.group(), text))?? {
+    let group = OwnGroup::open(globals)?.look(|log| log.group().clone())?;
+    match own_group::find(&group, text)? {
+        // Its name is the user's word, and what it calls itself is not.
+        itself if group.names_itself(itself) && !text.contains('@') => Err(own_group::called_itself(text)),
         Subject::Device(id) => Ok(id),
         _ => Err(Failure::usage(format!("{text} is a friend; give one of the friend's devices by its id"))),
     }

@@ -86,12 +86,7 @@ impl Personal {
     fn meant_in(&self, group: &Group) -> Result<Meant> {
         let subject = group.called(&self.label).ok_or_else(|| self.unknown())?;
         if group.names_itself(subject) {
-            let message = format!(
-                "a device that may not act for you has called itself {}; name it on another device (`whimbrel devices \
-                 name`), or give its name",
-                self.label
-            );
-            return Err(Failure::new(Failure::UNTRUSTED, message).into());
+            return Err(own_group::called_itself(self.label.as_str()));
         }
         let (id, owner, name) = match subject {
             Subject::Device(id) => (id, group.user(), group.device(id).map(|device| device.name().clone())),
@@ -181,7 +176,7 @@ mod tests {
         let call = |name: &str| vec![Op::Call { whom, name: name.parse().unwrap() }];
         log.write(&laptop, call("bank"), now).unwrap();
         let error = read("bank").meant_in(log.group()).err().unwrap().to_string();
-        assert!(error.contains("has called itself bank"), "{error}");
+        assert!(error.contains("bank is what a device calls itself"), "{error}");
         log.write(&user, call("bank"), now).unwrap();
         assert!(read("bank").meant_in(log.group()).is_ok());
     }
