@@ -267,6 +267,10 @@ impl Shared {
             Request::Mail { user, code } => self.prove_mail(peer, connection, &user, code.as_deref()).await,
             Request::Devices { user, after } => {
                 self.counters.lookup();
+                // It looks at many names.
+                for _ in 1..turns::OF_DEVICES {
+                    self.turns.request(peer, turns::address(connection)).await;
+                }
                 between_users::devices(&self.registry, peer, &user, after.as_ref()).await
             }
             Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),

@@ -13,6 +13,8 @@ use crate::registry::Limits;
 
 /// Requests of this time may come at once.
 const BURST: Duration = Duration::from_secs(10);
+/// Turns that a look-up of all that a user has takes: it may look at 64 names.
+pub(super) const OF_DEVICES: usize = 16;
 /// How soon a request that waits for its turn tries again.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Tries to redeem an invitation, in a minute and by one key. Codes have 80 random bits.
