@@ -143,13 +143,25 @@ pub(crate) fn find(group: &Group, text: &str) -> Result<Subject> {
     })
 }
 
-/// Why a personal name that a device without trust gave itself counts for nothing.
-pub(crate) fn called_itself(label: &str) -> anyhow::Error {
-    let message = format!(
-        "{label} is what a device calls itself that may not act for you; name it on another device (`whimbrel \
-         devices name`), or give its id"
-    );
-    Failure::new(Failure::UNTRUSTED, message).into()
+/// Refuses a personal name that is not the user's word.
+///
+/// # Errors
+/// When a device without trust gave it itself, or nobody chose it and something else could be meant.
+pub(crate) fn check_word(group: &Group, label: &str, subject: Subject) -> Result<()> {
+    if group.names_itself(subject) {
+        let message = format!(
+            "{label} is what a device calls itself that may not act for you; name it on another device (`whimbrel \
+             devices name`), or give its id"
+        );
+        return Err(Failure::new(Failure::UNTRUSTED, message).into());
+    }
+    if group.is_unclear(subject) {
+        return Err(Failure::usage(format!(
+            "{label} could be another one, for you have not chosen that name; choose one (`whimbrel friends name`, \
+             `whimbrel devices name`), or give the whole name"
+        )));
+    }
+    Ok(())
 }
 
 fn by_id(group: &Group, text: &str) -> Option<Subject> {

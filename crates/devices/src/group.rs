@@ -193,6 +193,12 @@ impl Group {
         wanted.is_some_and(|wanted| wanted.since.author == id) && !is_trusted
     }
 
+    /// Whether the user has chosen no personal name for a thing, and something else has the same first part of its
+    /// name: a new friend, who has chosen it, would be meant in place of an old one.
+    pub fn is_unclear(&self, subject: Subject) -> bool {
+        naming::is_unclear(self, subject)
+    }
+
     /// Applies a valid entry. What is about things that are not there says nothing.
     pub(crate) fn apply(&mut self, op: &Op, at: Stamp) {
         match op {

@@ -66,13 +66,11 @@ impl Access {
             ))
         };
         let group = own_group::kept(&self.inner.key)?.ok_or_else(unknown)?;
-        match group.called(label).ok_or_else(unknown)? {
-            // A device that may not act for the user may call itself what it likes, and once the user's own choice
-            // is gone it has that name.
-            itself if group.names_itself(itself) => {
-                let why = format!("--allow {label} lets nobody in");
-                Err(own_group::called_itself(label.as_str()).context(why))
-            }
+        let subject = group.called(label).ok_or_else(unknown)?;
+        // A device that may not act for the user calls itself what it likes, and friends choose their own names.
+        own_group::check_word(&group, label.as_str(), subject)
+            .with_context(|| format!("--allow {label} lets nobody in"))?;
+        match subject {
             Subject::Device(device) => Ok(Rule::Device { user: group.user(), device }),
             Subject::FriendDevice(user, device) => Ok(Rule::Device { user, device }),
             Subject::Friend(user) => {

@@ -143,9 +143,11 @@ pub(crate) fn device(globals: &Globals, text: &str) -> Result<EndpointId> {
         return Ok(id);
     }
     let group = OwnGroup::open(globals)?.look(|log| log.group().clone())?;
-    match own_group::find(&group, text)? {
-        // Its name is the user's word, and what it calls itself is not.
-        itself if group.names_itself(itself) && !text.contains('@') => Err(own_group::called_itself(text)),
+    let found = own_group::find(&group, text)?;
+    if !text.contains('@') {
+        own_group::check_word(&group, text, found)?;
+    }
+    match found {
         Subject::Device(id) => Ok(id),
         _ => Err(Failure::usage(format!("{text} is a friend; give one of the friend's devices by its id"))),
     }

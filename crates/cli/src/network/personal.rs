@@ -85,9 +85,7 @@ impl Personal {
 
     fn meant_in(&self, group: &Group) -> Result<Meant> {
         let subject = group.called(&self.label).ok_or_else(|| self.unknown())?;
-        if group.names_itself(subject) {
-            return Err(own_group::called_itself(self.label.as_str()));
-        }
+        own_group::check_word(group, self.label.as_str(), subject)?;
         let (id, owner, name) = match subject {
             Subject::Device(id) => (id, group.user(), group.device(id).map(|device| device.name().clone())),
             Subject::Friend(id) => (id, id, group.friend(id).and_then(|friend| friend.name().cloned())),

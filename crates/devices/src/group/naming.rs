@@ -48,6 +48,24 @@ pub(crate) fn names(group: &Group) -> BTreeMap<Subject, Label> {
     given
 }
 
+/// Whether a thing has its personal name by chance: the user has chosen none, and by the first part of its name
+/// something else could be meant.
+pub(crate) fn is_unclear(group: &Group, subject: Subject) -> bool {
+    let things = things(group);
+    let Some(it) = things.iter().find(|thing| thing.subject == subject) else { return false };
+    if it.rank != Rank::World {
+        return false;
+    }
+    let label = it.label();
+    // The user's own devices come before friends, who do not choose what these are called.
+    let is_own = matches!(subject, Subject::Device(_));
+    let is_shared = things.iter().any(|other| {
+        let is_beside = other.subject != subject && matches!(other.subject, Subject::Device(_)) == is_own;
+        is_beside && other.rank == Rank::World && other.label() == label
+    });
+    is_shared || names(group).get(&subject) != label.as_ref()
+}
+
 /// The name itself, or with the first number that makes it one that nobody has or was meant to have. `last`
 /// is the number that was given out last.
 fn free(

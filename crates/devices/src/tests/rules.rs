@@ -139,6 +139,29 @@ fn what_a_device_without_trust_calls_itself_takes_no_name_from_anything_else() {
 }
 
 #[test]
+fn a_friend_who_is_named_like_another_one_is_not_meant_in_that_ones_place() {
+    let mut stage = Stage::new(1, 1);
+    let name = |text: &str| Some(text.parse().unwrap());
+    let [first, second] = [9, 3].map(stranger);
+    stage.write(1, Op::AddFriend { friend: first, name: name("bob@example.org") }).unwrap();
+    let group = stage.log(1).group();
+    assert_eq!(group.called(&label("bob")), Some(Subject::Friend(first)));
+    assert!(!group.is_unclear(Subject::Friend(first)));
+    // The other one's key comes first, and so does its owner.
+    stage.write(1, Op::AddFriend { friend: second, name: name("bob@example.net") }).unwrap();
+    for friend in [first, second] {
+        assert!(stage.log(1).group().is_unclear(Subject::Friend(friend)));
+    }
+    // What the user says is clear; the other one is what nobody chose.
+    stage.write(1, Op::Call { whom: Subject::Friend(first), name: label("bob") }).unwrap();
+    let group = stage.log(1).group();
+    assert_eq!(group.called(&label("bob")), Some(Subject::Friend(first)));
+    assert!(!group.is_unclear(Subject::Friend(first)));
+    assert!(group.is_unclear(Subject::Friend(second)), "it is bob-2 by chance");
+    assert!(!group.is_unclear(Subject::Device(stage.id(1))));
+}
+
+#[test]
 fn a_trusted_device_adds_devices_and_these_their_own() {
     let mut stage = Stage::empty(2);
     stage.write(0, Op::AddDevice { device: stage.id(1), name: device_name(1), trusted: true }).unwrap();
