@@ -187,7 +187,9 @@ pub(crate) fn call(group: &OwnGroup, wanted: &str, name: &Label, of_friends: boo
             let other = if of_friends { "devices" } else { "friends" };
             return Err(Failure::usage(format!("{wanted} is named with `whimbrel {other} name`")));
         }
-        if log.group().called(name).is_some_and(|known| known != whom) {
+        let other = log.group().called(name).filter(|known| *known != whom);
+        // What a device without trust calls itself is free for the user.
+        if other.is_some_and(|other| !log.group().names_itself(other)) {
             return Err(Failure::usage(format!("something else is called {name}; choose another name")));
         }
         log.write(key, vec![Op::Call { whom, name: name.clone() }], now).map_err(refused)
