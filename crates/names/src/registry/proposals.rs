@@ -19,8 +19,8 @@ impl Registry {
     /// # Errors
     /// [`NamesError::BadProposal`], [`NamesError::NotYours`], [`NamesError::NotFound`] when the user
     /// who is asked is not registered or has another key, [`NamesError::UserUnknown`],
-    /// [`NamesError::NameTaken`], those of delegations; [`NamesError::AskedAlready`],
-    /// [`NamesError::TooManyProposals`], [`NamesError::Unavailable`].
+    /// those of delegations; [`NamesError::AskedAlready`], [`NamesError::TooManyProposals`],
+    /// [`NamesError::Unavailable`].
     pub async fn propose(
         &self,
         peer: EndpointId,
@@ -44,10 +44,9 @@ impl Registry {
         }
         if let Wished::Friends { from } = &proposal.wished {
             let user = self.speaks_for(peer, proposal.word.as_ref(), now).await?;
-            match self.key_of_user(from, now).await? {
-                Some(owner) if owner == user => {}
-                Some(_) => return Err(NamesError::NameTaken(from.clone())),
-                None => return Err(NamesError::UserUnknown(from.clone())),
+            // Whether another key has it is nobody's business.
+            if self.key_of_user(from, now).await? != Some(user) {
+                return Err(NamesError::UserUnknown(from.clone()));
             }
         }
         let kept = Kept {

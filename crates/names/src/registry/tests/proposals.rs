@@ -167,7 +167,13 @@ async fn forgers_strangers_and_those_whose_word_was_taken_back_propose_and_decid
     for (_folder, registry, word) in each().await {
         // In the name of bob, by a stranger who says to be bob, and with a word of the wrong user's.
         let stranger = Proposal { by: key(9).id(), word: None, ..of_bob(&word, START) };
-        assert_eq!(propose_by(&registry, &stranger, 9, START).await, Err(NamesError::NameTaken(name(BOB))));
+        let unknown = Err(NamesError::UserUnknown(name(BOB)));
+        assert_eq!(propose_by(&registry, &stranger, 9, START).await, unknown);
+        // As with a name that nobody has: strangers are not told which names there are.
+        let wished = Wished::Friends { from: name("x@example.org") };
+        let stranger = Proposal { wished, by: key(9).id(), word: None, ..of_bob(&word, START) };
+        let unknown = Err(NamesError::UserUnknown(name("x@example.org")));
+        assert_eq!(propose_by(&registry, &stranger, 9, START).await, unknown);
         let strangers = delegation(&key(9), "phone.bob@example.org", &key(3), START);
         let refused = NamesError::NotTheUsers { name: strangers.name().clone(), user: name(BOB) };
         assert_eq!(propose_by(&registry, &of_bob(&strangers, START), 3, START).await, Err(refused));
