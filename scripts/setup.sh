@@ -73,6 +73,10 @@ has_venv() {
 	python3 -c 'import ensurepip, venv'
 }
 
+has_aiosmtpd() {
+	python3 -c 'import aiosmtpd'
+}
+
 has_chromium() {
 	has chromium || has chromium-browser || has google-chrome
 }
@@ -108,6 +112,8 @@ if [ "$purpose" != build ]; then
 	# For the client in interop/python.
 	need python3 has python3
 	need python3-venv has_venv
+	# A mail server, for the tests.
+	need python3-aiosmtpd has_aiosmtpd
 fi
 if [ "$purpose" = browsers ]; then
 	need chromium has_chromium

@@ -47,6 +47,11 @@ enum Rule {
     Key(EndpointId),
     /// The key of this user, and the user's devices.
     User(EndpointId),
+    /// A device of this user, for as long as it is one.
+    Device {
+        user: EndpointId,
+        device: EndpointId,
+    },
     /// Whatever endpoint the owner gives this name to.
     Follow(Name),
 }
@@ -55,7 +60,7 @@ impl Rule {
     fn who(&self) -> Who {
         match self {
             Self::Any => Who::Any,
-            Self::Key(key) | Self::User(key) => Who::Id(*key),
+            Self::Key(key) | Self::User(key) | Self::Device { device: key, .. } => Who::Id(*key),
             Self::Follow(name) => Who::Name(name.clone()),
         }
     }
@@ -224,9 +229,8 @@ impl Access {
         rules.all().any(|rule| match rule {
             Rule::Any => anybody,
             Rule::Key(key) => *key == peer,
-            Rule::User(key) => {
-                *key == peer || rules.devices.get(key).is_some_and(|devices| devices.contains(&peer))
-            }
+            Rule::User(key) => *key == peer || rules.has(key, peer),
+            Rule::Device { user, device } => *device == peer && rules.has(user, peer),
             Rule::Follow(name) => {
                 let key = rules.followed.get(name).and_then(|followed| followed.key);
                 key.is_some_and(|key| key.is(peer, now))
@@ -250,6 +254,7 @@ impl Access {
             Entry::Who(Who::Any) => Ok(Rule::Any),
             Entry::Who(Who::Id(id)) => Ok(Rule::Key(*id)),
             Entry::Who(Who::Name(name)) => self.rule_of_name(name),
+            Entry::Called(label) => self.rule_of_label(label),
             Entry::Pinned(Pin { name, key }) => {
                 self.inner.known.pin(name, *key, Origin::Hand, UnixTime::from(SystemTime::now()))?;
                 Ok(match name.kind() {

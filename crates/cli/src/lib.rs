@@ -9,6 +9,7 @@
 //! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
 //! own_group          the user's devices and friends, in step on all devices
+//! requests           what users ask each other by the name service
 //! devices, groups    whom the user gave names to, and the groups that the user has made
 //! renewer, ledger    how they are kept, and where they are written down
 //! logging            log lines
@@ -33,7 +34,7 @@
 //! steering, intent   having the multi-access manager choose among them, by what is known of the traffic
 //! status             what the commands of this user are doing, asked and followed
 //! limits             what this process may send, set from outside
-//! plain              text of others, fit for a terminal
+//! plain, qr          text of others, fit for a terminal; a text as a square that cameras read
 //! fullscreen         the terminal's second page, with every key for itself
 //! takeover, estate   a command that goes on in place of a running one; what it is handed
 //! demo               the parts of `whimbrel demo`
@@ -79,10 +80,12 @@ mod plain;
 mod presence;
 mod progress;
 mod proxy;
+mod qr;
 mod readers;
 mod relaying;
 mod reload;
 mod renewer;
+mod requests;
 mod roster;
 mod routers;
 mod rule;

@@ -28,8 +28,10 @@ use crate::{identity, limits, output, places, proxy};
 
 mod by_ticket;
 mod peer;
+mod personal;
 
 pub(crate) use self::peer::Peer;
+use self::personal::Place;
 
 /// How long connections may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
@@ -195,7 +197,7 @@ impl Network {
     }
 
     /// The owner of a user name, as far as it was met.
-    fn owner_of(&self, user: &Name) -> Result<Option<EndpointId>> {
+    pub(crate) fn owner_of(&self, user: &Name) -> Result<Option<EndpointId>> {
         Ok(self.known.pins()?.owner(user).map(|owner| owner.key))
     }
 
@@ -261,16 +263,32 @@ fn now() -> UnixTime {
 /// Connects, and logs from then on what happens underneath.
 pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection> {
     match peer {
+        Peer::Personal(personal) => {
+            let peer = match personal.place(network).await? {
+                Place::Name(name) => Peer::Name(name),
+                Place::Key(id) => Peer::Key(id),
+            };
+            connect_to(network, &peer).await
+        }
+        peer => connect_to(network, peer).await,
+    }
+}
+
+async fn connect_to(network: &Network, peer: &Peer) -> Result<Connection> {
+    match peer {
         Peer::Name(_) | Peer::Key(_) => network.needs_to_resolve()?,
         Peer::Pinned(Pin { name, key }) => {
             network.needs_to_resolve()?;
             network.known.pin(name, *key, Origin::Hand, now())?;
         }
         Peer::Ticket(ticket) => by_ticket::judge(network, ticket).await?,
+        // It stands for one of the others by now.
+        Peer::Personal(_) => {}
     }
+    let target = peer.target().ok_or_else(|| Failure::usage(format!("{peer} is no peer by itself")))?;
     let user = peer.name().map(Name::user);
     let before = user.as_ref().map_or(Ok(None), |user| network.owner_of(user))?;
-    let connection = network.endpoint.connect(peer.target()).await.map_err(|error| told_once(error, peer))?;
+    let connection = network.endpoint.connect(target).await.map_err(|error| told_once(error, peer))?;
     if let Some((steering, intents)) = &network.steering {
         // The manager shows the name then.
         steering.intend(&connection, *intents);

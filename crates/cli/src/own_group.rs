@@ -143,6 +143,27 @@ pub(crate) fn find(group: &Group, text: &str) -> Result<Subject> {
     })
 }
 
+/// Refuses a personal name that is not the user's word.
+///
+/// # Errors
+/// When a device without trust gave it itself, or nobody chose it and something else could be meant.
+pub(crate) fn check_word(group: &Group, label: &str, subject: Subject) -> Result<()> {
+    if group.names_itself(subject) {
+        let message = format!(
+            "{label} is what a device calls itself that may not act for you; name it on another device (`whimbrel \
+             devices name`), or give its id"
+        );
+        return Err(Failure::new(Failure::UNTRUSTED, message).into());
+    }
+    if group.is_unclear(subject) {
+        return Err(Failure::usage(format!(
+            "{label} could be another one, for you have not chosen that name; choose one (`whimbrel friends name`, \
+             `whimbrel devices name`), or give the whole name"
+        )));
+    }
+    Ok(())
+}
+
 fn by_id(group: &Group, text: &str) -> Option<Subject> {
     let id: EndpointId = text.parse().ok()?;
     if group.device(id).is_some() {
@@ -166,7 +187,9 @@ pub(crate) fn call(group: &OwnGroup, wanted: &str, name: &Label, of_friends: boo
             let other = if of_friends { "devices" } else { "friends" };
             return Err(Failure::usage(format!("{wanted} is named with `whimbrel {other} name`")));
         }
-        if log.group().called(name).is_some_and(|known| known != whom) {
+        let other = log.group().called(name).filter(|known| *known != whom);
+        // What a device without trust calls itself is free for the user.
+        if other.is_some_and(|other| !log.group().names_itself(other)) {
             return Err(Failure::usage(format!("something else is called {name}; choose another name")));
         }
         log.write(key, vec![Op::Call { whom, name: name.clone() }], now).map_err(refused)
@@ -252,6 +275,19 @@ fn is_kept(groups: &Path) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).context("cannot look for the list of this user's devices"),
     }
+}
+
+/// Whether any group is kept on this machine.
+pub(crate) fn is_any_kept() -> Result<bool> {
+    is_kept(&places::data()?.join("groups"))
+}
+
+/// The group of this machine's user as it is now. `None` where none is kept: looking would make one.
+pub(crate) fn kept(key: &SecretKey) -> Result<Option<Group>> {
+    if !is_any_kept()? {
+        return Ok(None);
+    }
+    OwnGroup::of(key.clone())?.look(|log| log.group().clone()).map(Some)
 }
 
 /// A store that can't be used is no reason to keep a stranger waiting.

@@ -242,6 +242,7 @@ fn ssh(play: &mut Play) {
 fn names_and_trust(play: &mut Play) {
     play.run("laptop", "whimbrel names lookup ssh.home.ada@example.org --names whimbrel:…", "ssh.home.ada");
     play.run("laptop", "whimbrel names lookup ssh.home.ada@example.org --json", "\"name\"");
+    play.run("laptop", "whimbrel names lookup ada@example.org --devices", "ssh.home.ada@example.org");
     play.start("laptop", "whimbrel names watch ssh.home.ada@example.org --json", "ssh.home.ada");
     play.run("home", "whimbrel names group add team.ada@example.org bob@example.org", "bob@example.org");
     play.run("home", "whimbrel names group show team.ada@example.org", "bob@example.org");
@@ -498,12 +499,32 @@ fn devices_and_friends(play: &mut Play) {
     play.run("home", "whimbrel friends device bobby ID", "is noted as a device of bobby");
     play.run("home", "whimbrel friends allow bobby", "bobby may see which");
     play.run("home", "whimbrel friends remove bobby", "no friend any more");
+    requests(play);
     play.run("home", "whimbrel devices show desk --to friends", "is shown to friends");
     play.start("home", "whimbrel devices list --watch", "desk  laptop.ada@example.org");
     let agent = play.stage.start("home", "whimbrel agent");
     play.word("TICKET", agent.until(|line| line.starts_with("whimbrel:")));
     play.start("vps", "whimbrel agent --peer TICKET", "whimbrel:");
     play.run("home", "whimbrel devices remove desk", "desk is removed");
+}
+
+/// Users and machines that ask by the name service.
+fn requests(play: &mut Play) {
+    play.run("home", "whimbrel friends request bob@example.org", "bob@example.org is asked");
+    play.also("laptop", "whimbrel friends requests", "from ada@example.org");
+    play.run("laptop", "whimbrel friends accept ada@example.org", "ada@example.org is a friend now");
+    play.run("home", "whimbrel friends requests", "bob@example.org is a friend now");
+    let eve = "whimbrel friends request ada@example.org --as eve@example.org --identity eve.key";
+    play.also("vps", eve, "ada@example.org is asked");
+    play.run("home", "whimbrel friends refuse eve@example.org", "eve@example.org is refused");
+    let ask = "whimbrel devices request tablet.ada@example.org";
+    let words = play.start("laptop", ask, "-");
+    play.word("WORDS", words);
+    play.run("home", "whimbrel devices accept WORDS", "may use tablet.ada@example.org now");
+    play.finish(ask);
+    let other = play.stage.start("laptop", "whimbrel devices request other.ada@example.org");
+    play.word("OTHER-WORDS", other.until(|line| line.contains('-')));
+    play.run("home", "whimbrel devices refuse OTHER-WORDS", "is refused");
 }
 
 /// Chats of home with the laptop go on at the desk, which is the other server here.

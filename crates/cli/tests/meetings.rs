@@ -4,11 +4,13 @@
 mod common;
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 
 use whimbrel_names::{Code, Role, introduce};
 
-use common::{LIMIT, Process, World, tcp_server};
+use common::{LIMIT, Process, World, tcp_server, terminal, wait_for};
 
 /// A process that printed a code, and the code.
 fn with_code(world: &World, user: &str, args: &[&str]) -> (Process, String) {
@@ -136,4 +138,31 @@ fn codes_that_are_none_are_told() {
     let (invite, code) = with_code(&world, "ada", &["invite", "--json", "-q"]);
     world.run("bob", &["receive", &code, "-q"]).failed(1, &["whimbrel join"]);
     assert_ne!(invite.output(LIMIT).status.code(), Some(0));
+}
+
+#[test]
+fn a_code_is_shown_as_a_qr_code_in_a_terminal_and_nowhere_else() {
+    let (world, _names) = World::with_names();
+    let piped = world.start("ada", &["invite", "--qr"]);
+    piped.until_said("--qr is for terminals", 1);
+    let (mut person, program) = terminal(80, 40);
+    // It ends with its input, and so with this test.
+    let mut command = world.command("ada", &["invite", "--qr", "-q", "--until-eof"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(program).spawn().unwrap();
+    drop(command);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(read @ 1..) = person.read(&mut piece) {
+            noted.lock().unwrap().extend_from_slice(&piece[..read]);
+        }
+    });
+    let text = || String::from_utf8_lossy(&seen.lock().unwrap()).into_owned();
+    for half in ["█", "▀", "▄"] {
+        wait_for("a QR code", || text().contains(half).then_some(()));
+    }
+    assert_eq!(text().lines().next().unwrap().trim().split('-').count(), 3, "{}", text());
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }

@@ -27,6 +27,33 @@ fn a_name_is_registered_looked_up_and_refused_to_others() {
 }
 
 #[test]
+fn the_devices_of_a_user_and_where_they_are_come_in_one_look_up() {
+    let (world, _names) = World::with_names();
+    world.id("bob");
+    let lookup =
+        |more: &str| world.run("bob", &["names", "lookup", "ada@example.org", "--devices", "-q", more]);
+    lookup("--json").failed(3, &["nothing of ada@example.org"]);
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    let to = dead_port().to_string();
+    let expose = |name: &str, readers: &[&str]| {
+        let args = ["expose", name, "--to", &to, "--allow", "any", "--json"];
+        let mut expose = world.start("ada", &[&args, readers].concat());
+        expose.next_json();
+        expose
+    };
+    let _web = expose("web.home.ada@example.org", &[]);
+    let _hidden = expose("db.home.ada@example.org", &["--readers", &world.id("carol")]);
+    let found = lookup("--json").succeeded().json();
+    assert_eq!((&found["user"], &found["key"]), (&"ada@example.org".into(), &world.id("ada").into()));
+    let records = found["records"].as_array().unwrap();
+    let names: Vec<&str> = records.iter().map(|record| record["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ada@example.org", "web.home.ada@example.org"]);
+    assert!(records[1]["addresses"][0].as_str().unwrap().starts_with(&world.address("ada")), "{found}");
+    let wrong = world.run("bob", &["names", "lookup", "web.home.ada@example.org", "--devices", "-q"]);
+    wrong.failed(2, &["give the user's name: ada@example.org"]);
+}
+
+#[test]
 fn registered_names_survive_kill_9() {
     let (mut world, mut names) = World::with_names();
     for round in 0..5 {

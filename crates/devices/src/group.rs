@@ -184,6 +184,21 @@ impl Group {
         self.names().into_iter().find(|(_, known)| known == name).map(|(subject, _)| subject)
     }
 
+    /// Whether a device has its personal name by itself, and may not act for the user: the name is not the
+    /// user's word.
+    pub fn names_itself(&self, subject: Subject) -> bool {
+        let Subject::Device(id) = subject else { return false };
+        let wanted = self.devices.get(&id).and_then(|device| device.wanted.as_ref());
+        let is_trusted = self.is_member(id) && self.is_trusted(id);
+        wanted.is_some_and(|wanted| wanted.since.author == id) && !is_trusted
+    }
+
+    /// Whether the user has chosen no personal name for a thing, and something else has the same first part of its
+    /// name: a new friend, who has chosen it, would be meant in place of an old one.
+    pub fn is_unclear(&self, subject: Subject) -> bool {
+        naming::is_unclear(self, subject)
+    }
+
     /// Applies a valid entry. What is about things that are not there says nothing.
     pub(crate) fn apply(&mut self, op: &Op, at: Stamp) {
         match op {

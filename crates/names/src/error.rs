@@ -3,6 +3,7 @@
 use whimbrel_base::{DecodeError, EndpointId, Name, RecordError, UnixTime};
 
 use crate::admission::Domain;
+use crate::proposal::ProposalError;
 use crate::store::StoreError;
 
 macro_rules! codes {
@@ -63,6 +64,14 @@ codes! {
     SequenceTooHigh = 21,
     /// The name stands for a group, and the record is an endpoint's.
     StandsForGroup = 22,
+    /// The user was asked already, and has not decided or does not want it.
+    AskedAlready = 23,
+    /// Nobody has proved to read the mail of the address that is to be registered.
+    NotProved = 24,
+    /// The code that was sent by mail is another one, or was used, or has ended.
+    BadMailCode = 25,
+    /// The service sends no mail.
+    NoMail = 26,
     /// There is no such name.
     NotFound = 30,
     /// The name's record has expired.
@@ -73,6 +82,8 @@ codes! {
     NoMeeting = 33,
     /// The key has no name of the domain.
     NoName = 34,
+    /// There is no such proposal that waits.
+    NoProposal = 35,
     /// The key has too many names.
     TooManyNames = 40,
     /// The service has too many names.
@@ -83,10 +94,14 @@ codes! {
     TooManyMeetings = 43,
     /// The peer asks too often.
     TooOften = 44,
+    /// Too many proposals wait.
+    TooManyProposals = 45,
     /// The entry changes too quickly.
     Busy = 50,
     /// The service can't reach its store.
     Unavailable = 51,
+    /// The service can't send mail.
+    MailFailed = 52,
 }
 
 impl ErrorCode {
@@ -110,6 +125,8 @@ impl ErrorCode {
                 | Self::TooManyWatchers
                 | Self::TooManyMeetings
                 | Self::TooOften
+                | Self::TooManyProposals
+                | Self::MailFailed
         )
     }
 }
@@ -256,6 +273,34 @@ pub enum NamesError {
     /// The peer asks too often.
     #[error("too much comes from this key or address; wait a while and try again")]
     TooOften,
+    /// The proposal or the decision is none, is forged, has ended, or is meant for another key.
+    #[error(transparent)]
+    BadProposal(#[from] ProposalError),
+    /// The user was asked already.
+    #[error(
+        "{0} was asked already, and has not decided yet or does not want it; wait until that request ends"
+    )]
+    AskedAlready(Name),
+    /// There is no such proposal that waits.
+    #[error("this request was answered or withdrawn, or has ended; nothing has changed")]
+    NoProposal,
+    /// Too many proposals wait.
+    #[error("too many requests wait for {0}, or of yours; withdraw one, or try again in a few days")]
+    TooManyProposals(Name),
+    /// Nobody has proved to read the mail of the address that is to be registered.
+    #[error(
+        "this name service registers {0} for who reads its mail: `whimbrel id register {0}` has it send a code"
+    )]
+    NotProved(Name),
+    /// The code that was sent by mail is another one, or was used, or has ended.
+    #[error("this code is mistyped, used, or has ended; have a new one sent")]
+    BadMailCode,
+    /// The service sends no mail.
+    #[error("this name service sends no codes by mail; register without one")]
+    NoMail,
+    /// The service can't send mail. Why is for the operator's log.
+    #[error("the name service can't send mail now; try again in a while, and tell its operator")]
+    MailFailed,
     /// The entry changes too quickly.
     #[error("{0} is being changed by several at once; try again")]
     Busy(Name),
@@ -298,6 +343,16 @@ impl NamesError {
             Self::NoMeeting => ErrorCode::NoMeeting,
             Self::TooManyMeetings => ErrorCode::TooManyMeetings,
             Self::TooOften => ErrorCode::TooOften,
+            Self::BadProposal(ProposalError::Forged) => ErrorCode::Forged,
+            Self::BadProposal(ProposalError::Times) => ErrorCode::BadEnd,
+            Self::BadProposal(_) => ErrorCode::Malformed,
+            Self::AskedAlready(_) => ErrorCode::AskedAlready,
+            Self::NoProposal => ErrorCode::NoProposal,
+            Self::TooManyProposals(_) => ErrorCode::TooManyProposals,
+            Self::NotProved(_) => ErrorCode::NotProved,
+            Self::BadMailCode => ErrorCode::BadMailCode,
+            Self::NoMail => ErrorCode::NoMail,
+            Self::MailFailed => ErrorCode::MailFailed,
             Self::Busy(_) => ErrorCode::Busy,
             Self::Unavailable(_) => ErrorCode::Unavailable,
         }
@@ -328,8 +383,8 @@ mod tests {
     fn the_numbers_stay() {
         let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
         let known = [
-            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 30, 31, 32, 33, 34, 40,
-            41, 42, 43, 44, 50, 51,
+            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30, 31,
+            32, 33, 34, 35, 40, 41, 42, 43, 44, 45, 50, 51, 52,
         ];
         assert_eq!(numbers, known);
         for code in ErrorCode::ALL {

@@ -23,6 +23,15 @@ pub async fn invite(store: &dyn Store, terms: Terms, now: UnixTime) -> Result<St
     if !fits {
         return Err(NamesError::BadTerms);
     }
+    let code = new_code();
+    let expires = now.saturating_add(terms.valid);
+    let invitation = Invitation { domain: terms.domain, uses: terms.uses, expires, used_by: Vec::new() };
+    store.invite(hash(&code), invitation, now).await?;
+    Ok(code)
+}
+
+/// A code of 80 random bits.
+pub(crate) fn new_code() -> String {
     let random: [u8; CODE_CHARS] = random_bytes();
     let mut code = String::new();
     for (at, byte) in random.iter().enumerate() {
@@ -31,10 +40,7 @@ pub async fn invite(store: &dyn Store, terms: Terms, now: UnixTime) -> Result<St
         }
         code.push(char::from(ALPHABET[usize::from(byte % 32)]));
     }
-    let expires = now.saturating_add(terms.valid);
-    let invitation = Invitation { domain: terms.domain, uses: terms.uses, expires, used_by: Vec::new() };
-    store.invite(hash(&code), invitation, now).await?;
-    Ok(code)
+    code
 }
 
 /// The hash of a code, however its groups and its case are written.

@@ -31,6 +31,12 @@
 //! | 11 `Renew { delegation }` | `Accepted` | those of delegations, revoked, too many names |
 //! | 12 `Renewed { name }` | `Delegation` | not found, revoked |
 //! | 13 `Vouch { domain }` | `Voucher` | no name of the domain |
+//! | 14 `Propose { proposal }` | `Accepted` | forged, user unknown, asked already, too many, too often |
+//! | 15 `Decide { decision }` | `Accepted` | forged, no such proposal |
+//! | 16 `Proposals { word, after }` | `Proposals` | those of delegations |
+//! | 17 `Withdraw { proposal, word }` | `Accepted` | no such proposal, those of delegations |
+//! | 18 `Devices { user, after }` | `Devices` | |
+//! | 19 `Mail { user, code }` | `Accepted` | no mail, too often, bad code |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -51,6 +57,8 @@
 //! | 9 `Registered { seconds, lease }` | for how long the record counts from now, and its user's name is held |
 //! | 10 `Delegation { delegation }` | an encoded delegation |
 //! | 11 `Voucher { voucher }` | a signed [voucher](crate::voucher) |
+//! | 12 `Proposals { proposals, more }` | signed [proposals](crate::proposal) and decisions; whether more follow |
+//! | 13 `Devices { records, more }` | records, by name; after which name more may follow |
 //!
 //! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
 //!
@@ -64,6 +72,7 @@ use whimbrel_base::{EndpointId, Name};
 
 use crate::admission::Domain;
 use crate::error::{ErrorCode, NamesError};
+use crate::proposal::ProposalId;
 use crate::readers::Readers;
 
 pub mod frame;
@@ -176,6 +185,63 @@ pub enum Request {
         /// The domain.
         domain: Domain,
     },
+    /// Keep this proposal for the user who is to decide, until it ends.
+    Propose {
+        /// A signed [`Proposal`](crate::proposal::Proposal).
+        proposal: Vec<u8>,
+    },
+    /// Keep this decision about a proposal. The first one stays.
+    Decide {
+        /// A signed [`Decision`](crate::proposal::Decision).
+        decision: Vec<u8>,
+    },
+    /// Say the proposals to and by a user.
+    Proposals {
+        /// An encoded [`Delegation`](whimbrel_base::Delegation) by which this key is one of the user's devices; the
+        /// user's own key needs none.
+        word: Option<Vec<u8>>,
+        /// The last one that was said before.
+        after: Option<ProposalId>,
+    },
+    /// A proposal by this user is not wanted any more, or what was decided is known.
+    Withdraw {
+        /// Which.
+        proposal: ProposalId,
+        /// As in [`Proposals`](Self::Proposals).
+        word: Option<Vec<u8>>,
+    },
+    /// Say the newest records of a user's devices and services, and the user's own.
+    Devices {
+        /// The user.
+        user: Name,
+        /// The last name that was looked at before.
+        after: Option<Name>,
+    },
+    /// Prove that this key's holder reads the mail of a user name that is to be registered.
+    Mail {
+        /// The name, which is the address.
+        user: Name,
+        /// The code that was sent; `None` has one sent.
+        code: Option<String>,
+    },
+}
+
+/// A proposal, and what was decided about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposed {
+    /// A signed [`Proposal`](crate::proposal::Proposal).
+    pub proposal: Vec<u8>,
+    /// A signed [`Decision`](crate::proposal::Decision), once there is one.
+    pub decision: Option<Vec<u8>>,
+}
+
+/// A record, and for how long it counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Living {
+    /// An encoded [`SignedRecord`](whimbrel_base::SignedRecord).
+    pub record: Vec<u8>,
+    /// For how many seconds it counts from now.
+    pub seconds: u32,
 }
 
 /// What the service says.
@@ -265,6 +331,22 @@ pub enum Response {
         /// A signed [`Voucher`](crate::Voucher).
         voucher: Vec<u8>,
     },
+    /// Proposals to and by a user.
+    Proposals {
+        /// In the order of their ids.
+        #[serde(deserialize_with = "bounded")]
+        proposals: Vec<Proposed>,
+        /// Ask for those after the last of these.
+        more: bool,
+    },
+    /// What a user has.
+    Devices {
+        /// In the order of their names.
+        #[serde(deserialize_with = "bounded")]
+        records: Vec<Living>,
+        /// Ask for those after this name, whether or not its record is among these.
+        more: Option<Name>,
+    },
 }
 
 impl Response {
@@ -284,7 +366,7 @@ impl Response {
     }
 }
 
-/// Reads a list of at most [`MAX_HEARTBEAT_NAMES`], without room for more.
+/// Reads a list of at most [`MAX_HEARTBEAT_NAMES`] items, without room for more.
 fn bounded<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,

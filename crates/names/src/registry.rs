@@ -44,15 +44,19 @@ use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
 mod devices;
+mod mail;
 mod ownership;
+mod proposals;
 mod publish;
 mod renewals;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod users;
 mod watchers;
 
 pub use self::publish::{Accepted, Publication};
+pub use self::users::Devices;
 pub use self::watchers::Watcher;
 
 /// How often a decision is made anew when others change the same entry.
@@ -152,6 +156,7 @@ pub struct Registry {
     watchers: Arc<Watchers>,
     /// Replaced as a whole when the rules change.
     admission: Arc<RwLock<Arc<Admission>>>,
+    mail: Arc<mail::Mail>,
     limits: Limits,
 }
 
@@ -164,7 +169,7 @@ impl Registry {
     /// A registry over a store that others use too.
     pub fn with_store(store: Arc<dyn Store>, admission: Admission, limits: Limits) -> Self {
         let admission = Arc::new(RwLock::new(Arc::new(admission)));
-        Self { store, watchers: Arc::new(Watchers::new(limits)), admission, limits }
+        Self { store, watchers: Arc::new(Watchers::new(limits)), admission, mail: Arc::default(), limits }
     }
 
     /// Puts other rules in force about who may register new user names and who may invite, for all clones.
@@ -290,6 +295,7 @@ impl Registry {
     /// [`NamesError::Unavailable`].
     pub async fn sweep(&self, now: UnixTime) -> Result<usize, NamesError> {
         self.store.forget_renewals(now).await?;
+        self.store.forget_proposals(now).await?;
         let mut removed = 0;
         loop {
             let due = self.store.due(now, BATCH).await?;

@@ -28,10 +28,12 @@ use crate::readers::Readers;
 use crate::trust::{KnownPeers, TrustError};
 use crate::voucher::MAX_VOUCHER_BYTES;
 
+mod between_users;
 mod link;
 mod meeting;
 mod state;
 
+pub use self::between_users::KnownProposal;
 pub use self::meeting::{Meeting, MeetingError};
 use self::state::Core;
 

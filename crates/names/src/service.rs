@@ -20,10 +20,14 @@ use whimbrel_transport::{
 use crate::admission::Admission;
 use crate::clock::now;
 use crate::registry::{Limits, Registry};
+use crate::smtp::Smtp;
 use crate::store::Store;
 
+mod answers;
+mod between_users;
 mod broken;
 mod counters;
+mod mail;
 mod meetings;
 mod rates;
 mod session;
@@ -61,6 +65,8 @@ struct Shared {
     peers: Mutex<HashMap<EndpointId, Vec<Connection>>>,
     /// What vouchers are signed with, if any are.
     key: OnceLock<SecretKey>,
+    /// By which codes are sent, if any are.
+    smtp: OnceLock<Smtp>,
     /// Dropped after the registry, being last.
     _alive: mpsc::Sender<()>,
 }
@@ -91,8 +97,9 @@ impl Service {
         let (counters, peers) = (Counters::default(), Mutex::default());
         let meetings = Meetings::new(registry.limits().meetings);
         let turns = Turns::new(registry.limits());
-        let key = OnceLock::new();
-        let shared = Arc::new(Shared { registry, counters, meetings, turns, peers, key, _alive: sender });
+        let (key, smtp) = (OnceLock::new(), OnceLock::new());
+        let shared =
+            Arc::new(Shared { registry, counters, meetings, turns, peers, key, smtp, _alive: sender });
         let mut tasks = JoinSet::new();
         tasks.spawn(FutureExt::boxed(accept(listener, shared.clone())));
         tasks.spawn(FutureExt::boxed(sweep(shared.registry.clone())));
@@ -104,6 +111,12 @@ impl Service {
     /// such as relays, who know the service by that key. The first key stays.
     pub fn vouch_with(&self, key: SecretKey) {
         let _ = self.shared.key.set(key);
+    }
+
+    /// Sends codes by this relay from now on to those who register user names. The first relay stays. That a proof is
+    /// [required](Registry::require_mail) says the registry.
+    pub fn mail_with(&self, smtp: Smtp) {
+        let _ = self.shared.smtp.set(smtp);
     }
 
     /// How an endpoint that serves names is best configured: many connections, each with little memory;

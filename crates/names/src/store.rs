@@ -14,14 +14,17 @@ use std::pin::Pin;
 use whimbrel_base::{Delegation, EndpointId, Name, SignedRecord, UnixTime};
 
 use crate::admission::{CodeHash, Domain, Invitation};
+use crate::proposal::ProposalId;
 use crate::readers::Readers;
 
 mod memory;
+pub mod proposals;
 pub mod redb;
 #[cfg(test)]
 mod tests;
 
 pub use self::memory::MemoryStore;
+pub use self::proposals::{Decided, Kept, Proposing};
 pub use self::redb::RedbStore;
 
 /// What a name's owner last published, and until when that counts.
@@ -159,6 +162,18 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
+    /// At most `limit` names of a user, the user's own among them, in their order and after `after`. A store that
+    /// does not know says none.
+    fn names_under<'a>(
+        &'a self,
+        user: &'a Name,
+        after: Option<&'a Name>,
+        limit: usize,
+    ) -> Answer<'a, Vec<Name>> {
+        let _ = (user, after, limit);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     /// How many names there are. May count late, by as much as is being put at the moment.
     fn count(&self) -> Answer<'_, u64>;
 
@@ -214,6 +229,44 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets all renewed delegations that have ended at `now`.
     fn forget_renewals(&self, now: UnixTime) -> Answer<'_, ()> {
+        let _ = now;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Keeps a proposal, durably, if there is room beside all others of the two users. Two at the same instant do
+    /// not both take the last place. A store that keeps none has no room.
+    fn propose(&self, proposal: Kept, now: UnixTime) -> Answer<'_, Proposing> {
+        let _ = (proposal, now);
+        Box::pin(std::future::ready(Ok(Proposing::Full)))
+    }
+
+    /// All that a user made and is asked, by their ids; what has ended may be among them.
+    fn proposals<'a>(&'a self, user: &'a EndpointId) -> Answer<'a, Vec<Kept>> {
+        let _ = user;
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// Keeps the decision of the user who is asked, durably. Of two at the same instant one is kept. False if there
+    /// is nothing to decide.
+    fn decide<'a>(
+        &'a self,
+        user: &'a EndpointId,
+        id: ProposalId,
+        decided: Decided,
+        now: UnixTime,
+    ) -> Answer<'a, bool> {
+        let _ = (user, id, decided, now);
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// Withdraws a proposal of this user, durably. False if there is none.
+    fn withdraw<'a>(&'a self, user: &'a EndpointId, id: ProposalId) -> Answer<'a, bool> {
+        let _ = (user, id);
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// Forgets all proposals that have ended at `now`.
+    fn forget_proposals(&self, now: UnixTime) -> Answer<'_, ()> {
         let _ = now;
         Box::pin(std::future::ready(Ok(())))
     }

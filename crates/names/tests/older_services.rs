@@ -20,7 +20,15 @@ async fn answer(connection: Connection) {
     let (mut decoder, mut piece) = (Decoder::<Numbered>::new(), [0; 4096]);
     loop {
         while let Some(Numbered { number: request, request: asked }) = decoder.next_message().unwrap() {
-            if matches!(asked, Request::Renew { .. } | Request::Renewed { .. } | Request::Vouch { .. }) {
+            let is_newer = matches!(
+                asked,
+                Request::Renew { .. }
+                    | Request::Renewed { .. }
+                    | Request::Vouch { .. }
+                    | Request::Proposals { .. }
+                    | Request::Devices { .. }
+            );
+            if is_newer {
                 connection.abort(CloseCode::PROTOCOL, "not exactly one message");
                 return;
             }
@@ -60,12 +68,16 @@ async fn an_older_service_is_asked_once_for_what_it_does_not_know_and_serves_on(
     assert_eq!(resolver.renew(&word).await, Err(unsupported));
     let domain = "example.org".parse().unwrap();
     assert_eq!(resolver.vouched(domain).await, Err(AskError::Unsupported("vouchers")));
+    let unsupported = AskError::Unsupported("requests between users");
+    assert_eq!(resolver.proposals(None).await, Err(unsupported));
+    let unsupported = AskError::Unsupported("look-ups of a user's devices");
+    assert_eq!(resolver.devices_of(&name("ada@example.org")).await, Err(unsupported));
     let found = resolver.lookup_record(&device).await.unwrap_err();
     assert_eq!(found.code(), Some(ErrorCode::NotFound));
-    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(
         connections.load(Ordering::Relaxed),
-        4,
+        6,
         "one for each request that it does not know, and the last"
     );
 }

@@ -8,8 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures_util::FutureExt;
 use whimbrel_base::{EndpointId, SecretKey};
+use whimbrel_devices::{Label, Subject};
 
 use super::{Access, Rule, Rules};
+use crate::failure::Failure;
 use crate::{failure, own_group};
 
 /// Between two looks at the list, which other commands change.
@@ -21,7 +23,16 @@ pub(super) type Devices = HashMap<EndpointId, Vec<EndpointId>>;
 impl Rules {
     /// The users in the rules.
     fn users(&self) -> Vec<EndpointId> {
-        self.all().filter_map(|rule| if let Rule::User(key) = rule { Some(*key) } else { None }).collect()
+        let user = |rule: &Rule| match rule {
+            Rule::User(user) | Rule::Device { user, .. } => Some(*user),
+            _ => None,
+        };
+        self.all().filter_map(user).collect()
+    }
+
+    /// Whether a user of the rules has this device.
+    pub(super) fn has(&self, user: &EndpointId, device: EndpointId) -> bool {
+        self.devices.get(user).is_some_and(|devices| devices.contains(&device))
     }
 }
 
@@ -42,6 +53,36 @@ impl Access {
         if rules.looking.is_none() {
             let looking = tokio::spawn(FutureExt::boxed(follow(self.clone())));
             rules.looking = Some(looking.abort_handle());
+        }
+    }
+
+    /// What the user calls a device is the user's own word, signed on one of the user's devices. A friend may have
+    /// come by the name service: as with the friend's name, the key must have been confirmed here.
+    pub(super) fn rule_of_label(&self, label: &Label) -> Result<Rule> {
+        let unknown = || {
+            Failure::usage(format!(
+                "--allow {label} lets nobody in: it is neither `any` nor an id nor a name, which has an '@', and no \
+                 device or friend of yours is called so"
+            ))
+        };
+        let group = own_group::kept(&self.inner.key)?.ok_or_else(unknown)?;
+        let subject = group.called(label).ok_or_else(unknown)?;
+        // A device that may not act for the user calls itself what it likes, and friends choose their own names.
+        own_group::check_word(&group, label.as_str(), subject)
+            .with_context(|| format!("--allow {label} lets nobody in"))?;
+        match subject {
+            Subject::Device(device) => Ok(Rule::Device { user: group.user(), device }),
+            Subject::FriendDevice(user, device) => Ok(Rule::Device { user, device }),
+            Subject::Friend(user) => {
+                let name = group.friend(user).and_then(|friend| friend.name()).ok_or_else(unknown)?;
+                match self.rule_of_name(name)? {
+                    Rule::User(known) if known == user => Ok(Rule::User(user)),
+                    _ => {
+                        let message = format!("--allow {label} lets nobody in: {name} has another key here");
+                        Err(Failure::new(Failure::UNTRUSTED, message).into())
+                    }
+                }
+            }
         }
     }
 

@@ -95,7 +95,7 @@ mod tests {
         let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
         fs::write(&file, format!("# friends\n\n{id}  # bob\nany\n")).unwrap();
         assert_eq!(read(&file).unwrap(), [Entry::Who(Who::Id(id)), Entry::Who(Who::Any)]);
-        fs::write(&file, format!("{id}\nbob\n")).unwrap();
+        fs::write(&file, format!("{id}\nbob@\n")).unwrap();
         let error = read(&file).unwrap_err().to_string();
         assert!(error.contains("allow:2:"), "{error}");
     }

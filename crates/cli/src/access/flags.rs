@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use clap::Args;
 use whimbrel_base::Name;
+use whimbrel_devices::Label;
 use whimbrel_names::Pin;
 
 use crate::failure::Failure;
@@ -54,7 +55,13 @@ pub(super) enum Entry {
     Who(Who),
     /// A name, and the key that it stands for.
     Pinned(Pin),
+    /// What the user calls a device or a friend.
+    Called(Label),
 }
+
+/// What people write who mean `any`, or nobody. Too dangerous to be somebody's personal name.
+const NO_LABELS: [&str; 9] =
+    ["all", "any", "anybody", "anyone", "everybody", "everyone", "nobody", "none", "public"];
 
 impl FromStr for Entry {
     type Err = String;
@@ -67,7 +74,11 @@ impl FromStr for Entry {
                 .map(Self::Pinned)
                 .map_err(|error: whimbrel_names::PinError| error.to_string());
         }
-        text.parse().map(Self::Who)
+        let called = || text.parse::<Label>().ok().filter(|label| !NO_LABELS.contains(&label.as_str()));
+        match text.parse() {
+            Ok(who) => Ok(Self::Who(who)),
+            Err(error) => called().map(Self::Called).ok_or(error),
+        }
     }
 }
 
@@ -87,7 +98,8 @@ mod tests {
         assert_eq!("any".parse(), Ok(Entry::Who(Who::Any)));
         assert_eq!(id.to_string().parse(), Ok(Entry::Who(Who::Id(id))));
         assert!(matches!(format!("Ada@example.org={id}").parse(), Ok(Entry::Pinned(pin)) if pin.key == id));
-        for wrong in ["", "everybody", "a@", "any ", "ada@example.org=", "=x"] {
+        assert!(matches!("Desk".parse(), Ok(Entry::Called(label)) if label.as_str() == "desk"));
+        for wrong in ["", "everybody", "all", "ANY", "a@", "any ", "ada@example.org=", "=x"] {
             assert!(wrong.parse::<Entry>().is_err(), "{wrong}");
         }
     }

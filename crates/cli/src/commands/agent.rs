@@ -9,6 +9,7 @@ mod handed;
 mod launch;
 mod news;
 mod offered;
+mod requests;
 mod which;
 
 use std::collections::HashMap;
@@ -162,6 +163,7 @@ pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
         }
         never = renewer::run(&network) => match never {},
         never = leases::keep(&network, args.name.as_ref()) => match never {},
+        never = requests::follow(&network, News::new(args.json)) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
     // Programs end before the connection that their sessions need to be held.

@@ -22,6 +22,8 @@ use crate::serving::Start;
 use crate::status::{About, Reporter};
 use crate::{output, serving};
 
+/// Words of a code.
+const CODE_WORDS: usize = 3;
 /// A peer that is silent for so long is away.
 const AWAY: Duration = Duration::from_secs(2);
 /// How often it is shown for how long.
@@ -88,6 +90,10 @@ impl Way {
                 Ok(Self::Wait)
             }
             [one] if one.contains(['@', '=', ':', '+']) || one.parse::<EndpointId>().is_ok() => {
+                one.parse().map(Self::Call).map_err(Failure::usage)
+            }
+            // Three words with dashes are a code, and else it is what the user calls somebody.
+            [one] if !one.contains(char::is_whitespace) && one.split('-').count() != CODE_WORDS => {
                 one.parse().map(Self::Call).map_err(Failure::usage)
             }
             words => Ok(Self::JoinByCode(invite::code(words)?)),

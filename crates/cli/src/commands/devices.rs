@@ -1,12 +1,16 @@
 //! `whimbrel devices`: this user's devices, and keeping them in step.
 
+mod joining;
 mod list;
 mod screen;
 mod step;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
+use whimbrel_base::Name;
 use whimbrel_devices::{Group, Label, Op, Subject, Visibility};
 
 use crate::commands::sessions::At;
@@ -18,6 +22,9 @@ use crate::own_group::{OwnGroup, call, find, refused};
 use crate::relaying::apart::RelayFlag;
 
 pub(super) use self::step::Meetings;
+
+/// How long a new device may use its name unless it is renewed.
+const NAME_LASTS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// List, name, trust and remove this user's devices; keep them in step
 ///
@@ -118,6 +125,43 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// Ask a user to make this machine a device with this name, and wait for the answer
+    ///
+    /// For a user who is not here with a code (`whimbrel join`). It prints six words; the request with the same words
+    /// is this machine's, and others may be anybody's. It waits for an hour.
+    #[command(after_help = after("Example:\n  whimbrel devices request tablet.ada@example.org"))]
+    Request {
+        /// The device's name
+        name: Name,
+        /// Show the words as a QR code too
+        #[arg(long, conflicts_with = "json")]
+        qr: bool,
+        /// Print JSON objects: one with the words, one with the result
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the machine that shows these words a device, with the name that it asks for
+    ///
+    /// `whimbrel friends requests` lists the machines that wait. Run it where the user's key is.
+    #[command(after_help = after("Example:\n  whimbrel devices accept WORDS"))]
+    Accept {
+        /// The six words
+        #[arg(required = true, num_args = 1..=6, value_name = "WORDS")]
+        words: Vec<String>,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Refuse the machine that shows these words
+    #[command(after_help = after("Example:\n  whimbrel devices refuse OTHER-WORDS"))]
+    Refuse {
+        /// The six words
+        #[arg(required = true, num_args = 1..=6, value_name = "WORDS")]
+        words: Vec<String>,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Let the user's other devices bring this one up to date, and themselves, until stopped
     #[command(after_help = after("Example:\n  whimbrel devices serve"))]
     Serve {
@@ -169,6 +213,9 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
         Action::Sync { peer, json } => return step::sync(globals, &peer, json).await,
         Action::List { json, watch } => return list::run(globals, json, watch).await,
         Action::Screen { at, relay } => return screen::run(globals, &at, &relay).await,
+        Action::Request { name, qr, json } => return joining::ask(globals, &name, (json, qr)).await,
+        Action::Accept { words, json } => return joining::answer(globals, &words, true, json).await,
+        Action::Refuse { words, json } => return joining::answer(globals, &words, false, json).await,
         _ => {}
     }
     let group = OwnGroup::open(globals)?;
@@ -211,7 +258,13 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
             }
             output::line(format!("{device} is removed; other devices hear of it when they meet this one"))
         }
-        Action::Serve { .. } | Action::Sync { .. } | Action::List { .. } | Action::Screen { .. } => Ok(()),
+        Action::Serve { .. }
+        | Action::Sync { .. }
+        | Action::List { .. }
+        | Action::Request { .. }
+        | Action::Accept { .. }
+        | Action::Refuse { .. }
+        | Action::Screen { .. } => Ok(()),
     }
 }
 

@@ -69,6 +69,7 @@ pub(crate) struct Forward {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
+    args.name.check(globals)?;
     files::raise_limit();
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let (id, shown) = (identity::of_user(globals)?.key.id(), args.name.to_string());

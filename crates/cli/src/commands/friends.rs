@@ -1,25 +1,31 @@
 //! `whimbrel friends`: users who were introduced to this one.
 
+mod requests;
+
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, Name};
 use whimbrel_devices::{Friend, Group, Label, Op, Rights, Subject};
 
 use crate::failure::Failure;
-use crate::options::{Globals, after};
+use crate::options::{Globals, after, duration, user_name};
 use crate::output;
 use crate::own_group::{OwnGroup, call, find, refused};
 use crate::presence::{self, Presence, Up};
 
-/// List, name and remove friends: users who were introduced to this one
+/// List, ask, name and remove friends: users who were introduced to this one
 ///
-/// `whimbrel invite` and `whimbrel join`, with --as on both sides, make two users friends. All devices
-/// of this user have the same list once they met.
+/// `whimbrel invite` and `whimbrel join`, with --as on both sides, make two users friends; so does a request that
+/// is accepted. All devices of this user have the same list once they met.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel friends list
+  whimbrel friends request bob@example.org
+  whimbrel friends requests
   whimbrel friends name bob@example.org bobby
   whimbrel friends device bobby ID
   whimbrel friends allow bobby
@@ -34,6 +40,50 @@ enum Action {
     /// List friends
     #[command(after_help = after("Example:\n  whimbrel friends list --json"))]
     List {
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Ask another user to be a friend
+    ///
+    /// All devices of the other user hear of it, by the name service, and one that may act for the user answers;
+    /// who has asked this user already is accepted. A refused request is not repeated before it ends.
+    #[command(after_help = after("Example:\n  whimbrel friends request bob@example.org"))]
+    Request {
+        /// The other user's name
+        #[arg(value_parser = user_name)]
+        user: Name,
+        /// Your user name [default: the one that this machine's key or its user has]
+        #[arg(long = "as", id = "as", value_name = "USER", value_parser = user_name)]
+        from: Option<Name>,
+        /// How long it waits for an answer, 7d at most: a number and s, m, h or d
+        #[arg(long = "for", value_name = "TIME", default_value = "7d", value_parser = duration)]
+        lasts: Duration,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// List requests to this user and by this user, and what was answered
+    #[command(after_help = after("Example:\n  whimbrel friends requests"))]
+    Requests {
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Accept another user's request
+    #[command(after_help = after("Example:\n  whimbrel friends accept ada@example.org"))]
+    Accept {
+        /// Who asked: the user's name, or the words of the request
+        user: String,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Refuse another user's request, or take an own one back
+    #[command(after_help = after("Example:\n  whimbrel friends refuse eve@example.org"))]
+    Refuse {
+        /// The other user's name, or the words of the request
+        user: String,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -87,6 +137,15 @@ enum Action {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Friends) -> Result<()> {
+    match args.action {
+        Action::Request { user, from, lasts, json } => {
+            return requests::ask(globals, (from, &user), lasts, json).await;
+        }
+        Action::Requests { json } => return requests::list(globals, json).await,
+        Action::Accept { user, json } => return requests::answer(globals, &user, true, json).await,
+        Action::Refuse { user, json } => return requests::answer(globals, &user, false, json).await,
+        _ => {}
+    }
     let group = OwnGroup::open(globals)?;
     match args.action {
         Action::List { json } => list(&group, json),
@@ -126,6 +185,9 @@ pub(crate) async fn run(globals: &Globals, args: Friends) -> Result<()> {
                 return output::json(&json!({ "removed": id.to_string() }));
             }
             output::line(format!("{friend} is no friend any more"))
+        }
+        Action::Request { .. } | Action::Requests { .. } | Action::Accept { .. } | Action::Refuse { .. } => {
+            Ok(())
         }
     }
 }

@@ -161,7 +161,12 @@ pub(crate) fn device(globals: &Globals, text: &str) -> Result<EndpointId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
-    match OwnGroup::open(globals)?.look(|log| own_group::find(log.group(), text))?? {
+    let group = OwnGroup::open(globals)?.look(|log| log.group().clone())?;
+    let found = own_group::find(&group, text)?;
+    if !text.contains('@') {
+        own_group::check_word(&group, text, found)?;
+    }
+    match found {
         Subject::Device(id) => Ok(id),
         _ => Err(Failure::usage(format!("{text} is a friend; give one of the friend's devices by its id"))),
     }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use whimbrel::{Registered, UserError};
 use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
+use whimbrel_names::ErrorCode;
 
 use crate::devices::Devices;
 use crate::failure::{self, Failure};
@@ -59,6 +60,9 @@ enum Action {
         /// A code of `whimbrel names invite`, where the service lets nobody else register
         #[arg(long, value_name = "CODE")]
         invite: Option<String>,
+        /// The code that came by mail, where the service wants a proof of the address
+        #[arg(long, value_name = "CODE")]
+        code: Option<String>,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -155,16 +159,12 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
             Ok(())
         }
         Some(Action::Renew { json }) => devices::renew(globals, identity, json).await,
-        Some(Action::Register { user, invite, json }) => {
+        Some(Action::Register { user, invite, code, json }) => {
             let network = Network::start(globals, identity.key, Wish::default()).await?;
-            network.resolver()?;
-            let registered = match &invite {
-                Some(code) => network.endpoint.register_user_invited(&user, code).await,
-                None => network.endpoint.register_user(&user).await,
-            };
+            let registered = register(&network, &user, invite.as_deref(), code.as_deref()).await;
             leases::note(&network, &user, globals.quiet);
             network.close().await;
-            let new = match registered {
+            let new = match registered? {
                 Ok(Registered::New) => true,
                 Ok(_) => false,
                 Err(error @ UserError::Taken(_)) => {
@@ -267,5 +267,34 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
             }
             output::line(format!("this key may use {} now", delegation.name()))
         }
+    }
+}
+
+/// Registers a user's name. Where the service wants a proof of the address first, has it send a code.
+///
+/// # Errors
+/// When the name service cannot be asked; after a code was sent, what to do with it.
+async fn register(
+    network: &Network,
+    user: &Name,
+    invite: Option<&str>,
+    code: Option<&str>,
+) -> Result<Result<Registered, UserError>> {
+    let resolver = network.resolver()?;
+    if let Some(code) = code {
+        resolver.prove_mail(user, code).await.with_context(|| format!("cannot register {user}"))?;
+    }
+    let registered = match invite {
+        Some(invite) => network.endpoint.register_user_invited(user, invite).await,
+        None => network.endpoint.register_user(user).await,
+    };
+    match registered {
+        Err(UserError::Names(error)) if error.code() == Some(ErrorCode::NotProved) => {
+            resolver.send_code(user).await.with_context(|| format!("cannot send a code to {user}"))?;
+            let text =
+                format!("a code was sent to {user}; run `whimbrel id register {user} --code CODE` with it");
+            Err(Failure::new(Failure::REFUSED, text).into())
+        }
+        registered => Ok(registered),
     }
 }

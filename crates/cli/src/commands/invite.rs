@@ -16,7 +16,7 @@ use crate::meeting::{self, Acquaintance, Message, Purpose};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration, user_name};
 use crate::shutdown::Shutdown;
-use crate::{identity, output, own_group, places};
+use crate::{identity, output, own_group, places, qr};
 
 /// Print a code by which another machine or user gets to know this one
 ///
@@ -38,6 +38,9 @@ pub(crate) struct Invite {
     /// How long the other machine may use the name unless it is renewed: a number and s, m, h or d
     #[arg(long = "for", value_name = "TIME", default_value = "7d", value_parser = duration, requires = "device")]
     duration: Duration,
+    /// Show the code as a QR code too
+    #[arg(long, conflicts_with = "json")]
+    qr: bool,
     /// Print JSON objects: one with the code, one with the result
     #[arg(long)]
     json: bool,
@@ -82,7 +85,10 @@ pub(crate) async fn run_join(globals: &Globals, args: Join) -> Result<()> {
 }
 
 /// Runs until done or interrupted, and closes the endpoint in order.
-async fn with_network(globals: &Globals, work: impl AsyncFnOnce(&Network) -> Result<()>) -> Result<()> {
+pub(super) async fn with_network(
+    globals: &Globals,
+    work: impl AsyncFnOnce(&Network) -> Result<()>,
+) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = Network::of_user(globals, Wish::default()).await?;
     let result = tokio::select! {
@@ -103,7 +109,11 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
         if args.json {
             return output::json(&json!({ "code": code.to_string() }));
         }
-        meeting::show(globals.quiet, "join", code)
+        meeting::show(globals.quiet, "join", code)?;
+        if args.qr {
+            qr::print(globals.quiet, &code.to_string())?;
+        }
+        Ok(())
     })
     .await?;
     other.say(&Message::Greeting { purpose, user, ticket: None }).await?;
@@ -164,7 +174,7 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
 }
 
 /// Makes sure that a user name is this key's before it is told to others.
-async fn claim(network: &Network, user: &Name) -> Result<()> {
+pub(super) async fn claim(network: &Network, user: &Name) -> Result<()> {
     match network.endpoint.register_user(user).await {
         Ok(_) => Ok(()),
         Err(error @ UserError::Taken(_)) => {
@@ -194,7 +204,7 @@ fn note_friend(globals: &Globals, network: &Network, friend: EndpointId, name: O
 }
 
 /// Says so where this key goes on with devices and friends of its own, although another user gave it a name.
-fn tell_of_own_group(globals: &Globals, network: &Network, issuer: EndpointId) {
+pub(super) fn tell_of_own_group(globals: &Globals, network: &Network, issuer: EndpointId) {
     let user = own_group::OwnGroup::of(network.key.clone()).and_then(|group| group.user());
     if user.is_ok_and(|user| user != issuer) {
         let text = "warning: this machine has devices and friends of its own, and keeps them: it may use the \

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use whimbrel_base::relayed::places;
-use whimbrel_base::{Name, Record, SignedRecord};
+use whimbrel_base::{Name, NameKind, Record, SignedRecord};
 use whimbrel_transport::Resolver as _;
 
 use crate::failure::Failure;
@@ -38,12 +38,18 @@ enum Action {
     Group(group::Group),
 }
 
-/// Look a name up
+/// Look a name up, or all that a user has
 #[derive(Args)]
-#[command(after_help = after("Example:\n  whimbrel names lookup ssh.home.ada@example.org --json"))]
+#[command(after_help = after("\
+Examples:
+  whimbrel names lookup ssh.home.ada@example.org --json
+  whimbrel names lookup ada@example.org --devices"))]
 struct Lookup {
     /// The name
     name: Name,
+    /// All devices and services of the user and where they are, as far as you may see them
+    #[arg(long)]
+    devices: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -113,10 +119,35 @@ fn print(record: &SignedRecord, as_json: bool) -> Result<()> {
 }
 
 async fn lookup(globals: &Globals, args: Lookup) -> Result<()> {
+    if args.devices {
+        return lookup_devices(globals, args).await;
+    }
     let network = Network::start(globals, identity::of_user(globals)?.key, Wish::default()).await?;
     let result = network.resolver()?.lookup_record(&args.name).await;
     network.close().await;
     print(&result.with_context(|| format!("cannot look up {}", args.name))?, args.json)
+}
+
+/// All that a user has, in one question.
+async fn lookup_devices(globals: &Globals, args: Lookup) -> Result<()> {
+    if args.name.kind() != NameKind::User {
+        let user = args.name.user();
+        return Err(Failure::usage(format!("--devices is about a user; give the user's name: {user}")));
+    }
+    let network = Network::start(globals, identity::of_user(globals)?.key, Wish::default()).await?;
+    let found = network.resolver()?.devices_of(&args.name).await;
+    network.close().await;
+    let found = found.with_context(|| format!("cannot look up what {} has", args.name))?;
+    let Some(first) = found.first() else {
+        let message = format!("nothing of {} is registered there, or nothing is shown to you", args.name);
+        return Err(Failure::new(Failure::NOT_FOUND, message).into());
+    };
+    if args.json {
+        let key = first.authority().to_string();
+        let records: Vec<Value> = found.iter().map(describe).collect();
+        return output::json(&json!({ "user": args.name.to_string(), "key": key, "records": records }));
+    }
+    found.iter().try_for_each(|record| print(record, false))
 }
 
 async fn watch(globals: &Globals, args: Watch) -> Result<()> {

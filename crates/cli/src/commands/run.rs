@@ -60,6 +60,7 @@ pub(crate) struct Run {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Run) -> Result<()> {
+    args.flags.reach.check(globals)?;
     files::raise_limit();
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Failure::usage("which program? see `whimbrel run --help`"));

@@ -11,6 +11,7 @@ use whimbrel_base::EndpointId;
 use crate::failure::Failure;
 use crate::network::Peer;
 use crate::options::{Globals, after};
+use crate::output;
 
 /// Options of ssh that have a value, as in its `getopt`.
 const WITH_VALUE: &str = "BbcDEeFIiJLlmOoPpQRSWw";
@@ -42,6 +43,8 @@ pub(crate) fn run(globals: &Globals, args: Ssh) -> Result<()> {
     })?;
     let host = args.args[at].to_str().unwrap_or_default();
     let (user, peer) = destination(host).map_err(Failure::usage)?;
+    peer.check(globals)?;
+    tell_of_label(globals, host, &peer);
     let proxy = format!("ProxyCommand={} pipe -- {}", this_program(globals)?, peer.as_argument());
     let host = user.map_or_else(|| alias(&peer), |user| format!("{user}@{}", alias(&peer)));
     let (before, behind) = (&args.args[..at], &args.args[at + 1..]);
@@ -105,13 +108,23 @@ fn destination(text: &str) -> Result<(Option<String>, Peer), String> {
     Ok((user, peer.parse()?))
 }
 
+/// `ada@desk` is a name. Says so where something is called *desk*, which may have been meant.
+fn tell_of_label(globals: &Globals, host: &str, peer: &Peer) {
+    let (Peer::Name(_), Some((user, label))) = (peer, host.split_once('@')) else { return };
+    let other = label.parse::<Peer>().ok().filter(|other| matches!(other, Peer::Personal(_)));
+    if other.is_some_and(|other| other.check(globals).is_ok()) {
+        let text = format!("{host} is taken for a name; for what you call {label} write -l {user} {label}");
+        output::note(globals.quiet, text);
+    }
+}
+
 /// What ssh takes for the host: it may have no '@'.
 fn alias(peer: &Peer) -> String {
     let name = match peer {
         Peer::Name(name) => Some(name),
         Peer::Pinned(pin) => Some(&pin.name),
         Peer::Ticket(ticket) => ticket.name(),
-        Peer::Key(_) => None,
+        Peer::Key(_) | Peer::Personal(_) => None,
     };
     match (name, peer) {
         (Some(name), _) => name.to_string().replace('@', "+"),
@@ -277,7 +290,9 @@ mod tests {
         let by_key = format!("whimbrel-{id}");
         assert_eq!(read(&format!("root@{id}")), ("root".to_owned(), by_key.clone()));
         assert_eq!(read(&id.to_string()), (String::new(), by_key));
-        destination("localhost").unwrap_err();
+        destination("local_host").unwrap_err();
+        assert!(matches!(destination("desk"), Ok((None, Peer::Personal(_)))));
+        assert!(matches!(destination("ada@desk"), Ok((None, Peer::Name(_)))), "real names come first");
     }
 
     #[test]

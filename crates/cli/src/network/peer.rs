@@ -4,6 +4,9 @@ use whimbrel_base::{EndpointId, Name, Ticket};
 use whimbrel_names::Pin;
 use whimbrel_transport::Target;
 
+use super::personal::Personal;
+use crate::options::Globals;
+
 /// Whom to connect to, as people write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
@@ -13,15 +16,29 @@ pub(crate) enum Peer {
     Ticket(Ticket),
     /// A key, which a name service or the local network finds.
     Key(EndpointId),
+    /// What the user calls a device or a friend.
+    Personal(Personal),
 }
 
 impl Peer {
-    /// What the library connects to.
-    pub(crate) fn target(&self) -> Target {
+    /// What the library connects to; `None` for a personal name, which stands for something else.
+    pub(super) fn target(&self) -> Option<Target> {
         match self {
-            Self::Name(name) | Self::Pinned(Pin { name, .. }) => name.clone().into(),
-            Self::Ticket(ticket) => ticket.clone().into(),
-            Self::Key(id) => (*id).into(),
+            Self::Name(name) | Self::Pinned(Pin { name, .. }) => Some(name.clone().into()),
+            Self::Ticket(ticket) => Some(ticket.clone().into()),
+            Self::Key(id) => Some((*id).into()),
+            Self::Personal(_) => None,
+        }
+    }
+
+    /// Fails early if it is a personal name that stands for nothing: for commands that connect later.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check(&self, globals: &Globals) -> anyhow::Result<()> {
+        match self {
+            Self::Personal(personal) => personal.check(globals),
+            _ => Ok(()),
         }
     }
 
@@ -29,7 +46,7 @@ impl Peer {
     pub(crate) fn name(&self) -> Option<&Name> {
         match self {
             Self::Name(name) | Self::Pinned(Pin { name, .. }) => Some(name),
-            Self::Ticket(_) | Self::Key(_) => None,
+            Self::Ticket(_) | Self::Key(_) | Self::Personal(_) => None,
         }
     }
 
@@ -40,6 +57,7 @@ impl Peer {
             Self::Ticket(ticket) => ticket.to_string(),
             Self::Pinned(pin) => pin.to_string(),
             Self::Key(id) => id.to_string(),
+            Self::Personal(personal) => personal.to_string(),
         }
     }
 }
@@ -68,7 +86,13 @@ impl std::str::FromStr for Peer {
             Some((user, domain)) if !text.contains('@') => format!("{user}@{domain}"),
             _ => text.to_owned(),
         };
-        name.parse().map(Self::Name).map_err(|error: whimbrel_base::NameError| error.to_string())
+        match name.parse() {
+            Ok(name) => Ok(Self::Name(name)),
+            Err(error) => {
+                let error: whimbrel_base::NameError = error;
+                Personal::read(text).map(Self::Personal).ok_or_else(|| error.to_string())
+            }
+        }
     }
 }
 
@@ -81,6 +105,7 @@ impl std::fmt::Display for Peer {
                 None => ticket.id().fmt(f),
             },
             Self::Key(id) => id.fmt(f),
+            Self::Personal(personal) => personal.fmt(f),
         }
     }
 }

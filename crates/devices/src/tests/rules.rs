@@ -106,6 +106,62 @@ fn a_device_without_trust_speaks_of_itself_only() {
 }
 
 #[test]
+fn what_a_device_without_trust_calls_itself_takes_no_name_from_anything_else() {
+    let mut stage = Stage::new(3, 2);
+    let itself = Subject::Device(stage.id(3));
+    let of_world = stage.call(1, Subject::Device(stage.id(2))).unwrap();
+    // It says that it was called so long before.
+    stage.sides[3].skew = -DAY;
+    for wanted in ["bob", of_world.as_str()] {
+        stage.write(3, Op::Call { whom: itself, name: label(wanted) }).unwrap();
+        friend(&mut stage);
+        stage.write(2, call("bob")).unwrap();
+        stage.gather();
+        assert!(stage.agree());
+        assert_eq!(stage.call(1, FRIEND).as_deref(), Some("bob"));
+        assert_eq!(stage.call(1, Subject::Device(stage.id(2))), Some(of_world.clone()));
+        assert_eq!(stage.call(1, itself), Some(format!("{wanted}-2")));
+        assert!(stage.log(1).group().names_itself(itself));
+    }
+    // What the user calls it is the user's word, and so is its own once it may act for the user.
+    stage.write(1, Op::Call { whom: itself, name: label("tv") }).unwrap();
+    stage.gather();
+    assert!(!stage.log(1).group().names_itself(itself));
+    assert_eq!(stage.call(1, itself).as_deref(), Some("tv"));
+    stage.sides[3].skew = 0;
+    stage.pass(Duration::from_secs(60));
+    stage.write(3, Op::Call { whom: itself, name: label("telly") }).unwrap();
+    stage.gather();
+    assert!(stage.log(1).group().names_itself(itself));
+    stage.write(1, Op::Trust { device: stage.id(3) }).unwrap();
+    stage.gather();
+    assert!(!stage.log(1).group().names_itself(itself));
+}
+
+#[test]
+fn a_friend_who_is_named_like_another_one_is_not_meant_in_that_ones_place() {
+    let mut stage = Stage::new(1, 1);
+    let name = |text: &str| Some(text.parse().unwrap());
+    let [first, second] = [9, 3].map(stranger);
+    stage.write(1, Op::AddFriend { friend: first, name: name("bob@example.org") }).unwrap();
+    let group = stage.log(1).group();
+    assert_eq!(group.called(&label("bob")), Some(Subject::Friend(first)));
+    assert!(!group.is_unclear(Subject::Friend(first)));
+    // The other one's key comes first, and so does its owner.
+    stage.write(1, Op::AddFriend { friend: second, name: name("bob@example.net") }).unwrap();
+    for friend in [first, second] {
+        assert!(stage.log(1).group().is_unclear(Subject::Friend(friend)));
+    }
+    // What the user says is clear; the other one is what nobody chose.
+    stage.write(1, Op::Call { whom: Subject::Friend(first), name: label("bob") }).unwrap();
+    let group = stage.log(1).group();
+    assert_eq!(group.called(&label("bob")), Some(Subject::Friend(first)));
+    assert!(!group.is_unclear(Subject::Friend(first)));
+    assert!(group.is_unclear(Subject::Friend(second)), "it is bob-2 by chance");
+    assert!(!group.is_unclear(Subject::Device(stage.id(1))));
+}
+
+#[test]
 fn a_trusted_device_adds_devices_and_these_their_own() {
     let mut stage = Stage::empty(2);
     stage.write(0, Op::AddDevice { device: stage.id(1), name: device_name(1), trusted: true }).unwrap();

@@ -27,6 +27,18 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..300)
 }
 
+fn id() -> impl Strategy<Value = ProposalId> {
+    any::<[u8; 32]>().prop_map(ProposalId::from_bytes)
+}
+
+fn proposed() -> impl Strategy<Value = Proposed> {
+    (bytes(), proptest::option::of(bytes())).prop_map(|(proposal, decision)| Proposed { proposal, decision })
+}
+
+fn living() -> impl Strategy<Value = Living> {
+    (bytes(), any::<u32>()).prop_map(|(record, seconds)| Living { record, seconds })
+}
+
 fn request() -> impl Strategy<Value = Numbered> {
     let request = prop_oneof![
         bytes().prop_map(|record| Request::Publish { record }),
@@ -41,6 +53,14 @@ fn request() -> impl Strategy<Value = Numbered> {
         bytes().prop_map(|delegation| Request::Renew { delegation }),
         name().prop_map(|name| Request::Renewed { name }),
         name().prop_map(|name| Request::Vouch { domain: name.domain().parse().unwrap() }),
+        bytes().prop_map(|proposal| Request::Propose { proposal }),
+        bytes().prop_map(|decision| Request::Decide { decision }),
+        (proptest::option::of(bytes()), proptest::option::of(id()))
+            .prop_map(|(word, after)| Request::Proposals { word, after }),
+        (id(), proptest::option::of(bytes()))
+            .prop_map(|(proposal, word)| Request::Withdraw { proposal, word }),
+        (name(), proptest::option::of(name())).prop_map(|(user, after)| Request::Devices { user, after }),
+        (name(), proptest::option::of(".{0,50}")).prop_map(|(user, code)| Request::Mail { user, code }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,
@@ -65,6 +85,10 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<(u32, u32)>().prop_map(|(seconds, lease)| Response::Registered { seconds, lease }),
         bytes().prop_map(|delegation| Response::Delegation { delegation }),
         bytes().prop_map(|voucher| Response::Voucher { voucher }),
+        (vec(proposed(), 0..8), any::<bool>())
+            .prop_map(|(proposals, more)| Response::Proposals { proposals, more }),
+        (vec(living(), 0..8), proptest::option::of(name()))
+            .prop_map(|(records, more)| Response::Devices { records, more }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),

@@ -122,6 +122,7 @@ impl Registry {
             if right == Right::Own && !is_owner {
                 // Before anything else: strangers are not told which names there are.
                 self.check_admission(peer, name).await?;
+                self.check_mail(peer, name, now)?;
             }
             let before = old.as_ref().map(|old| old.entry.readers.clone());
             let readers = readers.clone().or(before).unwrap_or_default();
@@ -229,7 +230,7 @@ impl Registry {
         Ok(self.store.get(&name.user()).await?)
     }
 
-    async fn check_admission(&self, peer: EndpointId, user: &Name) -> Result<(), NamesError> {
+    pub(super) async fn check_admission(&self, peer: EndpointId, user: &Name) -> Result<(), NamesError> {
         if self.admission().admits(&peer, user) {
             return Ok(());
         }

@@ -66,13 +66,21 @@ impl Registry {
     }
 
     /// The key of the user of a device or service, while the user's name is held.
-    async fn user_key(&self, name: &Name, now: UnixTime) -> Result<Option<EndpointId>, NamesError> {
+    pub(super) async fn user_key(
+        &self,
+        name: &Name,
+        now: UnixTime,
+    ) -> Result<Option<EndpointId>, NamesError> {
         let user = self.user_of(name).await?;
         Ok(user.filter(|user| user.entry.held_until > now).map(|user| user.entry.owner()))
     }
 
     /// Refuses what the user took back, or gave to another key. A device need not have been here before.
-    async fn check_renewable(&self, delegation: &Delegation, now: UnixTime) -> Result<(), NamesError> {
+    pub(super) async fn check_renewable(
+        &self,
+        delegation: &Delegation,
+        now: UnixTime,
+    ) -> Result<(), NamesError> {
         let name = delegation.name();
         for name in [Some(name.clone()), name.device().filter(|device| device != name)].into_iter().flatten()
         {

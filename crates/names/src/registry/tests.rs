@@ -10,8 +10,11 @@ mod ahead;
 mod bounds;
 mod devices;
 mod lifetimes;
+mod mail;
+mod proposals;
 mod readers;
 mod renewals;
+mod users;
 mod watching;
 
 /// 2023-11-14.

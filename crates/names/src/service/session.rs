@@ -9,12 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
-use whimbrel_base::{EndpointId, Name, UnixTime};
+use whimbrel_base::{EndpointId, Name};
 use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
+use super::answers::{accepted, seconds_until};
 use super::broken::Broken;
 use super::meetings::{self, Arrival};
-use super::{Shared, turns};
+use super::{Shared, between_users, turns};
 use crate::admission::{Domain, Terms};
 use crate::clock::now;
 use crate::error::{ErrorCode, NamesError};
@@ -256,6 +257,22 @@ impl Shared {
                 renewed.map(|delegation| Response::Delegation { delegation: delegation.encode() })
             }
             Request::Vouch { domain } => self.vouch(peer, domain).await,
+            Request::Propose { .. } if !self.turns.propose(peer, turns::address(connection)) => {
+                Err(NamesError::TooOften)
+            }
+            Request::Propose { .. }
+            | Request::Decide { .. }
+            | Request::Proposals { .. }
+            | Request::Withdraw { .. } => between_users::answer(&self.registry, peer, request).await,
+            Request::Mail { user, code } => self.prove_mail(peer, connection, &user, code.as_deref()).await,
+            Request::Devices { user, after } => {
+                self.counters.lookup();
+                // It looks at many names.
+                for _ in 1..turns::OF_DEVICES {
+                    self.turns.request(peer, turns::address(connection)).await;
+                }
+                between_users::devices(&self.registry, peer, &user, after.as_ref()).await
+            }
             Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),
             // These belong to the stream, which handles them.
             Request::Watch { .. } | Request::Unwatch { .. } | Request::Meet { .. } => Ok(Response::Unwatched),
@@ -306,14 +323,6 @@ impl Shared {
         }
         Response::Heard { codes }
     }
-}
-
-fn accepted(expires: UnixTime) -> Response {
-    Response::Accepted { seconds: seconds_until(expires) }
-}
-
-fn seconds_until(time: UnixTime) -> u32 {
-    u32::try_from(time.since(now()).as_secs()).unwrap_or(u32::MAX)
 }
 
 fn refusal(error: &NamesError) -> Response {
@@ -367,6 +376,7 @@ mod tests {
             turns: Turns::new(registry.limits()),
             peers: Default::default(),
             key: Default::default(),
+            smtp: Default::default(),
             registry,
             _alive: sender,
         });

@@ -8,10 +8,11 @@ use tokio::sync::watch;
 use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
 
 use super::{
-    Admitted, Answer, Changes, Cursor, Entry, MAX_INVITATIONS, MAX_RENEWALS, Placed, Store, StoreError,
-    Stored, Version,
+    Admitted, Answer, Changes, Cursor, Decided, Entry, Kept, MAX_INVITATIONS, MAX_RENEWALS, Placed,
+    Proposing, Store, StoreError, Stored, Version, proposals,
 };
 use crate::admission::{CodeHash, Invitation};
+use crate::proposal::ProposalId;
 
 /// Keeps entries in memory, for as long as the process lives.
 #[derive(Debug)]
@@ -32,6 +33,9 @@ struct State {
     admitted: HashMap<EndpointId, Vec<Admitted>>,
     /// By issuer and name.
     renewals: BTreeMap<(EndpointId, Name), Delegation>,
+    proposals: BTreeMap<ProposalId, Kept>,
+    /// Each user's names.
+    of_users: HashMap<Name, BTreeSet<Name>>,
 }
 
 impl MemoryStore {
@@ -67,6 +71,7 @@ impl State {
         self.owned.entry(entry.owner()).or_default().insert(name.clone());
         self.due.insert((entry.held_until, name.clone()));
         self.changes.insert(self.head, name.clone());
+        self.of_users.entry(name.user()).or_default().insert(name.clone());
         self.entries.insert(name, Stored { version, entry });
         Ok(version)
     }
@@ -77,6 +82,13 @@ impl State {
         };
         self.changes.remove(&version.0);
         self.due.remove(&(entry.held_until, name.clone()));
+        let user = name.user();
+        if let Some(names) = self.of_users.get_mut(&user) {
+            names.remove(name);
+            if names.is_empty() {
+                self.of_users.remove(&user);
+            }
+        }
         if let Some(names) = self.owned.get_mut(&entry.owner()) {
             names.remove(name);
             if names.is_empty() {
@@ -199,6 +211,60 @@ impl Store for MemoryStore {
 
     fn forget_renewals(&self, now: UnixTime) -> Answer<'_, ()> {
         self.state().renewals.retain(|_, known| !known.is_expired(now));
+        answer(Ok(()))
+    }
+
+    fn names_under<'a>(
+        &'a self,
+        user: &'a Name,
+        after: Option<&'a Name>,
+        limit: usize,
+    ) -> Answer<'a, Vec<Name>> {
+        let state = self.state();
+        let names = state.of_users.get(user).into_iter().flatten();
+        let wanted = names.filter(|name| after.is_none_or(|after| *name > after));
+        answer(Ok(wanted.take(limit).cloned().collect()))
+    }
+
+    fn propose(&self, proposal: Kept, now: UnixTime) -> Answer<'_, Proposing> {
+        let kept = &mut self.state().proposals;
+        kept.retain(|_, known| known.expires > now);
+        let of_both = kept.values().filter(|known| known.is_of(&proposal.from) || known.is_of(&proposal.to));
+        let known: Vec<Kept> = of_both.cloned().collect();
+        answer(Ok(match proposals::judge(&known, &proposal) {
+            Some(said) => said,
+            None if kept.len() >= proposals::MAX_PROPOSALS => Proposing::Full,
+            None => {
+                kept.insert(proposal.id, proposal);
+                Proposing::Kept
+            }
+        }))
+    }
+
+    fn proposals<'a>(&'a self, user: &'a EndpointId) -> Answer<'a, Vec<Kept>> {
+        let state = self.state();
+        answer(Ok(state.proposals.values().filter(|known| known.is_of(user)).cloned().collect()))
+    }
+
+    fn decide<'a>(
+        &'a self,
+        user: &'a EndpointId,
+        id: ProposalId,
+        decided: Decided,
+        now: UnixTime,
+    ) -> Answer<'a, bool> {
+        let mut state = self.state();
+        let known = state.proposals.get_mut(&id);
+        answer(Ok(known.is_some_and(|known| known.decide(user, decided, now))))
+    }
+
+    fn withdraw<'a>(&'a self, user: &'a EndpointId, id: ProposalId) -> Answer<'a, bool> {
+        let mut state = self.state();
+        answer(Ok(state.proposals.get_mut(&id).is_some_and(|known| known.withdraw(user))))
+    }
+
+    fn forget_proposals(&self, now: UnixTime) -> Answer<'_, ()> {
+        self.state().proposals.retain(|_, known| known.expires > now);
         answer(Ok(()))
     }
 }

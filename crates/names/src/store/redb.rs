@@ -22,8 +22,12 @@ use self::change::Change;
 use self::failure::Failure;
 use self::writer::Job;
 use super::memory::{raise, wait};
-use super::{Admitted, Answer, Changes, Cursor, Entry, Placed, Store, StoreError, Stored, Version};
+use super::{
+    Admitted, Answer, Changes, Cursor, Decided, Entry, Kept, Placed, Proposing, Store, StoreError, Stored,
+    Version,
+};
 use crate::admission::{CodeHash, Invitation};
+use crate::proposal::ProposalId;
 
 pub use self::creation::open as open_database;
 
@@ -32,6 +36,7 @@ mod change;
 mod creation;
 mod failure;
 mod invitations;
+mod proposals;
 mod renewals;
 mod tables;
 #[cfg(test)]
@@ -338,5 +343,46 @@ impl Store for RedbStore {
     fn forget_renewals(&self, now: UnixTime) -> Answer<'_, ()> {
         let shared = self.shared.clone();
         blocking(move || shared.change(|txn| renewals::forget_ended(txn, now)))
+    }
+
+    fn names_under<'a>(
+        &'a self,
+        user: &'a Name,
+        after: Option<&'a Name>,
+        limit: usize,
+    ) -> Answer<'a, Vec<Name>> {
+        let (user, after) = (user.clone(), after.cloned());
+        self.read(move |txn| tables::names_under(txn, &user, after.as_ref(), limit))
+    }
+
+    fn propose(&self, proposal: Kept, now: UnixTime) -> Answer<'_, Proposing> {
+        let shared = self.shared.clone();
+        blocking(move || shared.change(|txn| proposals::propose(txn, &proposal, now)))
+    }
+
+    fn proposals<'a>(&'a self, user: &'a EndpointId) -> Answer<'a, Vec<Kept>> {
+        let user = *user;
+        self.read(move |txn| proposals::of(txn, &user))
+    }
+
+    fn decide<'a>(
+        &'a self,
+        user: &'a EndpointId,
+        id: ProposalId,
+        decided: Decided,
+        now: UnixTime,
+    ) -> Answer<'a, bool> {
+        let (shared, user) = (self.shared.clone(), *user);
+        blocking(move || shared.change(|txn| proposals::decide(txn, (&user, id), decided, now)))
+    }
+
+    fn withdraw<'a>(&'a self, user: &'a EndpointId, id: ProposalId) -> Answer<'a, bool> {
+        let (shared, user) = (self.shared.clone(), *user);
+        blocking(move || shared.change(|txn| proposals::withdraw(txn, &user, id)))
+    }
+
+    fn forget_proposals(&self, now: UnixTime) -> Answer<'_, ()> {
+        let shared = self.shared.clone();
+        blocking(move || shared.change(|txn| proposals::forget_ended(txn, now)))
     }
 }

@@ -72,7 +72,7 @@ impl Consent {
 }
 
 /// Tells the desktop, if this machine has a program for that.
-async fn notify(text: &str) {
+pub(super) async fn notify(text: &str) {
     // Desktops take a few elements of HTML.
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let mut command = Command::new("notify-send");

@@ -9,7 +9,7 @@ use clap::{Args, FromArgMatches as _};
 use serde_json::json;
 use whimbrel::Identity;
 use whimbrel_base::{EndpointId, SecretKey};
-use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Registry, Rule, Service};
+use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Registry, Rule, Service, Smtp};
 use whimbrel_relay::Prepared;
 
 use crate::arguments;
@@ -55,6 +55,9 @@ pub(crate) struct Serve {
     /// Who may make invitations, beside this user; repeatable
     #[arg(long, value_name = "ID")]
     operator: Vec<EndpointId>,
+    /// Have new users prove their mail address by smtp://HOST[:PORT][/SENDER]
+    #[arg(long, value_name = "RELAY")]
+    verify_mail: Option<Smtp>,
     /// The file that names are kept in [default: ~/.local/share/whimbrel/names.redb]
     #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
     store: Option<PathBuf>,
@@ -213,7 +216,13 @@ async fn serve(
         Some(inherited) => Some(inherited.ready(&network).await?),
         None => None,
     };
+    if args.verify_mail.is_some() {
+        registry.require_mail();
+    }
     let service = Service::start_with(network.endpoint.transport().clone(), registry.clone()).await?;
+    if let Some(smtp) = &args.verify_mail {
+        service.mail_with(smtp.clone());
+    }
     service.vouch_with(key.clone());
     let (names, relayed) = (service.stats_reader(), prepared.as_ref().map(Prepared::stats_reader));
     let relay = match prepared {

@@ -99,6 +99,7 @@ impl HttpFlags {
 }
 
 pub(super) async fn run(globals: &Globals, args: Http) -> Result<()> {
+    args.flags.reach.check(globals)?;
     files::raise_limit();
     let interception = args.interception.read()?;
     let listener = listening::listen(args.listen, |at| may_listen(at, &args)).await?;

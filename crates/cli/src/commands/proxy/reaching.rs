@@ -32,6 +32,14 @@ pub(crate) struct ReachFlags {
 }
 
 impl ReachFlags {
+    /// Fails early if the gateway is called by a name that nothing has.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check(&self, globals: &Globals) -> Result<()> {
+        self.through.as_ref().map_or(Ok(()), |through| through.check(globals))
+    }
+
     /// What peers are reached with. Without peers no key of this user is needed.
     pub(crate) async fn network(&self, globals: &Globals) -> Result<Option<Arc<Network>>> {
         if self.through.is_none() && self.host.is_empty() {

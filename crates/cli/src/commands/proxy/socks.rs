@@ -49,6 +49,7 @@ pub(super) struct Socks {
 }
 
 pub(super) async fn run(globals: &Globals, args: Socks) -> Result<()> {
+    args.reach.check(globals)?;
     files::raise_limit();
     let credentials = match &args.credentials {
         Some(file) => {

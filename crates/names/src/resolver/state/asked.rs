@@ -41,6 +41,12 @@ pub(super) fn newer(request: &Request) -> Option<&'static str> {
     match request {
         Request::Renew { .. } | Request::Renewed { .. } => Some("renewal of delegations"),
         Request::Vouch { .. } => Some("vouchers"),
+        Request::Propose { .. }
+        | Request::Decide { .. }
+        | Request::Proposals { .. }
+        | Request::Withdraw { .. } => Some("requests between users"),
+        Request::Mail { .. } => Some("codes by mail"),
+        Request::Devices { .. } => Some("look-ups of a user's devices"),
         _ => None,
     }
 }

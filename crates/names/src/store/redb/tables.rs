@@ -2,20 +2,24 @@
 //!
 //! | table | key | value |
 //! | --- | --- | --- |
-//! | `meta` | `format`, `head` | a number |
+//! | `meta` | `format`, `head`, `users` | a number |
 //! | `entries` | name | a [`Row`] in postcard |
 //! | `changes` | version of an entry | its name |
 //! | `owners` | owner's key, name | nothing |
 //! | `due` | held until (milliseconds), name | nothing |
+//! | `users` | SHA-256 of the user's name, name | nothing |
 //!
-//! `entries` says it all but for `head`; the last three tables are ways into it, changed in the same
-//! transactions. Versions are places in the feed of changes, given once and never again.
+//! `entries` says it all but for `head`; the last four tables are ways into it, changed in the same
+//! transactions. Older programs do not know `users`: it is made anew where the number `users` is not that of
+//! `head`. A name that an older program removed may then still be in it. Versions are places in the feed of
+//! changes, given once and never again.
 
 use redb::{
     Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, Table,
     TableDefinition, WriteTransaction,
 };
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
 use super::change::Change;
@@ -31,6 +35,8 @@ const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries"
 const CHANGES: TableDefinition<'_, u64, &str> = TableDefinition::new("changes");
 const OWNERS: TableDefinition<'_, (&[u8; 32], &str), ()> = TableDefinition::new("owners");
 const DUE: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("due");
+/// The hash gives it the types of `owners`: each pair of types costs the program 20 KB.
+const USERS: TableDefinition<'_, (&[u8; 32], &str), ()> = TableDefinition::new("users");
 
 /// An entry in the file. Its readers follow if it has any; older programs wrote none.
 #[derive(Serialize, Deserialize)]
@@ -51,7 +57,7 @@ pub(super) fn prepare(database: &Database) -> Result<(), Failure> {
         Err(error) => return Err(error.into()),
     };
     match found {
-        Some(FORMAT) => return Ok(()),
+        Some(FORMAT) => return index_users(database),
         Some(found) => {
             let expected = FORMAT;
             return Err(Failure::Format { found, expected });
@@ -66,6 +72,8 @@ pub(super) fn prepare(database: &Database) -> Result<(), Failure> {
         let mut meta = txn.open_table(META)?;
         meta.insert("format", FORMAT)?;
         meta.insert("head", 0)?;
+        meta.insert("users", 0)?;
+        txn.open_table(USERS)?;
         txn.open_table(ENTRIES)?;
         txn.open_table(CHANGES)?;
         txn.open_table(OWNERS)?;
@@ -73,6 +81,52 @@ pub(super) fn prepare(database: &Database) -> Result<(), Failure> {
     }
     txn.commit()?;
     Ok(())
+}
+
+/// Makes the way from users to their names, where an older program wrote the file.
+fn index_users(database: &Database) -> Result<(), Failure> {
+    {
+        let meta = database.begin_read()?.open_table(META)?;
+        let number = |key: &str| Ok::<_, Failure>(meta.get(key)?.map(|number| number.value()));
+        if number("users")? == number("head")? {
+            return Ok(());
+        }
+    }
+    let txn = database.begin_write()?;
+    {
+        let (entries, mut users) = (txn.open_table(ENTRIES)?, txn.open_table(USERS)?);
+        for row in entries.iter()? {
+            let key = row?.0;
+            let name = parse(key.value())?;
+            users.insert((&hash_of_user(&name), name.as_str()), ())?;
+        }
+        let mut meta = txn.open_table(META)?;
+        let head = head_in(&meta)?;
+        meta.insert("users", head)?;
+    }
+    txn.commit()?;
+    Ok(())
+}
+
+pub(super) fn names_under(
+    txn: &ReadTransaction,
+    user: &Name,
+    after: Option<&Name>,
+    limit: usize,
+) -> Result<Vec<Name>, Failure> {
+    let (user, first) = (hash_of_user(user), after.map_or("", Name::as_str));
+    let mut names = Vec::new();
+    for row in txn.open_table(USERS)?.range((&user, first)..)? {
+        let row = row?.0;
+        let (of, name) = row.value();
+        if *of != user || names.len() == limit {
+            break;
+        }
+        if name != first {
+            names.push(parse(name)?);
+        }
+    }
+    Ok(names)
 }
 
 pub(super) fn get(txn: &ReadTransaction, name: &Name) -> Result<Option<Stored>, Failure> {
@@ -146,6 +200,7 @@ pub(super) struct Writing<'txn> {
     changes: Table<'txn, u64, &'static str>,
     owners: Table<'txn, (&'static [u8; 32], &'static str), ()>,
     due: Table<'txn, (u64, &'static str), ()>,
+    users: Table<'txn, (&'static [u8; 32], &'static str), ()>,
     head: u64,
 }
 
@@ -159,6 +214,7 @@ impl<'txn> Writing<'txn> {
             changes: txn.open_table(CHANGES)?,
             owners: txn.open_table(OWNERS)?,
             due: txn.open_table(DUE)?,
+            users: txn.open_table(USERS)?,
             head,
         })
     }
@@ -176,6 +232,7 @@ impl<'txn> Writing<'txn> {
     /// Notes how far the feed of changes goes.
     pub(super) fn finish(mut self) -> Result<u64, Failure> {
         self.meta.insert("head", self.head)?;
+        self.meta.insert("users", self.head)?;
         Ok(self.head)
     }
 
@@ -194,6 +251,7 @@ impl<'txn> Writing<'txn> {
             self.changes.remove(version.0)?;
             self.owners.remove((entry.owner().as_bytes(), name))?;
             self.due.remove((entry.held_until.as_millis(), name))?;
+            self.users.remove((&hash_of_user(entry.name()), name))?;
         }
         Ok(())
     }
@@ -215,8 +273,14 @@ impl<'txn> Writing<'txn> {
         self.changes.insert(version.0, name)?;
         self.owners.insert((entry.owner().as_bytes(), name), ())?;
         self.due.insert((entry.held_until.as_millis(), name), ())?;
+        self.users.insert((&hash_of_user(entry.name()), name), ())?;
         Ok(())
     }
+}
+
+/// Whose a name is, as in `users`.
+fn hash_of_user(name: &Name) -> [u8; 32] {
+    Sha256::digest(name.user().as_str()).into()
 }
 
 fn head_in(meta: &impl redb::ReadableTable<&'static str, u64>) -> Result<u64, Failure> {

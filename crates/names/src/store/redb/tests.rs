@@ -319,3 +319,33 @@ async fn while_the_disk_hangs_only_so_many_changes_are_kept() {
         one.durable.await.unwrap();
     }
 }
+
+/// As a file that a program wrote which did not know which names are whose user's.
+#[tokio::test]
+async fn the_names_of_users_in_a_file_of_before_are_found() {
+    const META: redb::TableDefinition<'_, &str, u64> = redb::TableDefinition::new("meta");
+    const USERS: redb::TableDefinition<'_, (&[u8; 32], &str), ()> = redb::TableDefinition::new("users");
+    let (_folder, file) = file();
+    let alice = key(1);
+    let store = RedbStore::open(&file).unwrap();
+    for text in ["alice@home", "laptop.alice@home", "bob@home"] {
+        store.put(None, entry(&alice, text, 1, 100)).await.unwrap();
+    }
+    drop(store);
+    let database = Database::open(&file).unwrap();
+    let txn = database.begin_write().unwrap();
+    txn.delete_table(USERS).unwrap();
+    txn.open_table(META).unwrap().remove("users").unwrap();
+    txn.commit().unwrap();
+    drop(database);
+    let store = RedbStore::open(&file).unwrap();
+    let of_alice = ["alice@home", "laptop.alice@home"].map(name);
+    let user = name("alice@home");
+    assert_eq!(store.names_under(&user, None, 10).await.unwrap(), of_alice);
+    assert_eq!(store.names_under(&user, None, 1).await.unwrap(), of_alice[..1]);
+    assert_eq!(store.names_under(&user, Some(&of_alice[0]), 10).await.unwrap(), of_alice[1..]);
+    // What was removed is under nobody.
+    let version = store.get(&of_alice[1]).await.unwrap().unwrap().version;
+    store.remove(&of_alice[1], version).await.unwrap();
+    assert_eq!(store.names_under(&user, None, 10).await.unwrap(), of_alice[..1]);
+}
