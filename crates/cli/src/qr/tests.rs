@@ -62,19 +62,20 @@ fn read(modules: &[Vec<bool>]) -> String {
     let bits = [(2, 8), (3, 8), (4, 8)].map(|(x, y)| usize::from(at(x, y)));
     let mask = ((bits[0] << 2) | (bits[1] << 1) | bits[2]) ^ 0b101;
     let flips = |x: usize, y: usize| match mask {
-        0 => (x + y) % 2 == 0,
-        1 => y % 2 == 0,
-        2 => x % 3 == 0,
-        3 => (x + y) % 3 == 0,
-        4 => (x / 3 + y / 2) % 2 == 0,
+        0 => (x + y).is_multiple_of(2),
+        1 => y.is_multiple_of(2),
+        2 => x.is_multiple_of(3),
+        3 => (x + y).is_multiple_of(3),
+        4 => (x / 3 + y / 2).is_multiple_of(2),
         5 => (x * y) % 2 + (x * y) % 3 == 0,
-        6 => ((x * y) % 2 + (x * y) % 3) % 2 == 0,
-        _ => ((x + y) % 2 + (x * y) % 3) % 2 == 0,
+        6 => ((x * y) % 2 + (x * y) % 3).is_multiple_of(2),
+        _ => ((x + y) % 2 + (x * y) % 3).is_multiple_of(2),
     };
     // Versions 2 to 6 have one small square in the lower right.
     let small = size - 9..=size - 5;
     let is_fixed = |x: usize, y: usize| {
-        let corner = (x < 9 && y < 9) || (x + 8 >= size && y < 9) || (x < 9 && y + 8 >= size);
+        let (left, right) = (x < 9, x + 8 >= size);
+        let corner = if y < 9 { left || right } else { left && y + 8 >= size };
         corner || x == 6 || y == 6 || (small.contains(&x) && small.contains(&y))
     };
     let (mut read, mut column, mut up) = (Vec::new(), size - 1, true);
