@@ -32,6 +32,12 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(1);
 /// through a relay is better, and a connection to a relay takes one of the server's spare ones.
 const RELAY_DELAY: Duration = Duration::from_millis(30);
 
+/// How long after it was closed a place behind a relay is dialled once more: at first, and at most; and how often in
+/// one race, which takes as long as an attempt at most then.
+const AGAIN: Duration = Duration::from_millis(100);
+const LONGEST_AGAIN: Duration = Duration::from_secs(1);
+const MOST_AGAIN: u32 = 10;
+
 type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
 
 /// One carrier on one way, and how long it runs before the next attempt may start.
@@ -70,6 +76,7 @@ pub(crate) struct Race {
     running: Vec<Running>,
     winner: Option<(Locator, CarrierKind)>,
     next_start: Instant,
+    again: u32,
     last_error: io::Error,
 }
 
@@ -103,6 +110,7 @@ impl Race {
             running: Vec::new(),
             winner: None,
             next_start: Instant::now(),
+            again: 0,
             last_error: io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to try"),
         };
         if let Some(runner) = race.waiting.pop_front() {
@@ -161,6 +169,24 @@ impl Race {
     pub(crate) fn dial_small(&mut self, way: &Candidate, kind: CarrierKind) {
         let (way, segments, alone) = (way.clone(), SegmentSize::Small, Duration::ZERO);
         self.spawn(Runner { way, local: None, kind, segments, alone });
+    }
+
+    /// Dials once more after a pause, each one twice as long as the one before. False if that was done often enough.
+    pub(crate) fn dial_once_more(&mut self, way: &Candidate, kind: CarrierKind) -> bool {
+        if self.again == MOST_AGAIN {
+            return false;
+        }
+        let (way, pause) = (way.clone(), (AGAIN * 2u32.pow(self.again)).min(LONGEST_AGAIN));
+        self.again += 1;
+        let (segments, alone) = (SegmentSize::Usual, Duration::ZERO);
+        let attempt = self.attempt(Runner { way: way.clone(), local: None, kind, segments, alone });
+        let task = async move {
+            tokio::time::sleep(pause).await;
+            attempt.await
+        };
+        let task = self.tasks.spawn(FutureExt::boxed(task));
+        self.running.push(Running { way, kind, task });
+        true
     }
 
     /// A carrier that stood is of no use: the next attempt need not wait any longer.
@@ -357,6 +383,21 @@ mod tests {
         let mut waiting: VecDeque<Runner> = remotes.iter().map(runner).collect();
         other_kind_early(&mut waiting, |place| place == direct(9));
         waiting.into_iter().map(|runner| (runner.way.remote, runner.kind, runner.alone)).collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_closed_is_dialled_once_more_though_nothing_else_is_left_to_try() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let remote = Locator::Direct(listener.local_addr().unwrap());
+        let who = Dialler { carriers: Carriers::Only(CarrierKind::Tcp), ..somebody() };
+        let mut race = Race::new(who, vec![Candidate { local: None, remote }]);
+        let first = race.next().await.unwrap();
+        assert!(race.dial_once_more(&first.way, CarrierKind::Tcp));
+        let second = race.next().await.unwrap();
+        assert_eq!((second.way.remote, second.kind()), (remote, CarrierKind::Tcp));
+        assert!(race.next().await.is_err(), "it was asked for once");
+        let asked = (0..20).filter(|_| race.dial_once_more(&first.way, CarrierKind::Tcp)).count();
+        assert_eq!(asked, 9, "there is an end to it");
     }
 
     #[test]

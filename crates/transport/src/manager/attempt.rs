@@ -328,6 +328,12 @@ impl Attempt {
             self.joiner.doubt_aliases(path.local, path.remote());
         }
         self.race.failed();
+        // The relay had nobody behind it, or let go of one that had moved away: a server that comes back is there at
+        // once, and must not wait until the last of all ways has had its time.
+        let is_closed = path.kind != CarrierKind::Quic && Instant::now() < path.until;
+        if is_closed && path.remote().relayed().is_some() && self.predecessor.is_none() {
+            self.racing |= self.race.dial_once_more(&path.way, path.kind);
+        }
     }
 
     fn note_failure(&self, path: &PendingPath) {
