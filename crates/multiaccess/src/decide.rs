@@ -19,6 +19,7 @@ use whimbrel_access::{
     Analytic, Choice, Connection, ConnectionId, Decision, Destination, Intents, MAX_PATHS, PathEstimate,
     PathId, PathList, Policy, Rule, Seconds, Situation, Timeliness,
 };
+use whimbrel_base::order;
 
 /// What counts as received where nobody says how much it is: the median of a page's objects, roughly.
 const UNKNOWN_SIZE: u64 = 100_000;
@@ -225,7 +226,7 @@ impl Decider {
                 )),
             }
         }
-        self.connections.sort_unstable_by_key(|connection| connection.id);
+        order::by_key(&mut self.connections, |connection| connection.id);
         match self.connections.windows(2).find(|pair| pair[0].id == pair[1].id) {
             Some(pair) => Err(AskError::Twice(pair[0].id.0)),
             None => Ok(()),

@@ -18,6 +18,7 @@ use table::Table;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use whimbrel_base::order;
 
 /// When one interface has an answer, others are waited for as long again, and at least this long: the
 /// resolution delay of RFC 8305. What comes later is in the cache for the next question.
@@ -203,6 +204,6 @@ fn all(mut problems: Vec<String>) -> String {
     if problems.is_empty() {
         return "no interface is up and has an address".to_owned();
     }
-    problems.sort_unstable();
+    order::by(&mut problems, Ord::cmp);
     problems.join("; ")
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_access::{MAX_PATHS, PathEstimate, PathId};
+use whimbrel_base::order;
 
 /// Which number each interface has. An interface keeps its number while it is away, so that settings of
 /// policies go on to mean the same path; only if all numbers are in use, a newcomer takes one of those.
@@ -30,9 +31,9 @@ impl Numbers {
         let mut assigned: Vec<Option<usize>> =
             present.iter().map(|path| self.names.iter().position(|name| *name == path.interface)).collect();
         // What leads far comes before what leads to a neighbour.
-        let mut order: Vec<usize> = (0..present.len()).filter(|n| assigned[*n].is_none()).collect();
-        order.sort_unstable_by_key(|n| (!present[*n].routes.have_default(), present[*n].index));
-        for n in order {
+        let mut new: Vec<usize> = (0..present.len()).filter(|n| assigned[*n].is_none()).collect();
+        order::by_key(&mut new, |n| (!present[*n].routes.have_default(), present[*n].index));
+        for n in new {
             let name = present[n].interface.clone();
             if self.names.len() < MAX_PATHS {
                 self.names.push(name);

@@ -57,7 +57,7 @@ pub fn level(members: &[Listed], absent: &HashSet<EndpointId>) -> f64 {
     if shares.is_empty() {
         return 0.0;
     }
-    shares.sort_unstable_by(f64::total_cmp);
+    order::by(&mut shares, f64::total_cmp);
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     mean.max(shares[shares.len() / 2])
 }

@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
+use whimbrel_base::order;
 
 /// How long a server may take to answer, before it or another one is asked once more.
 const ANSWER: Duration = Duration::from_millis(1500);
@@ -128,7 +129,7 @@ impl Dns {
         let result = match tokio::time::timeout(LIMIT, self.resolver.lookup_ip(host)).await {
             Ok(Ok(found)) => {
                 let mut addresses: Vec<IpAddr> = found.iter().collect();
-                addresses.sort_by_key(IpAddr::is_ipv4);
+                order::by_key(&mut addresses, IpAddr::is_ipv4);
                 addresses.truncate(ADDRESSES);
                 if addresses.is_empty() { Err(Failure::Nothing) } else { Ok(addresses) }
             }

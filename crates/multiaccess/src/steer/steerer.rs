@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use whimbrel_access::{Granularity, PathId};
+use whimbrel_base::order;
 
 /// The most connections, of one client, and of one user of several.
 const MOST: usize = 4096;
@@ -158,7 +159,7 @@ impl Steerer {
             Some((at, *ends))
         });
         let mut due: Vec<(Instant, Ends)> = due.collect();
-        due.sort_unstable_by_key(|(at, _)| *at);
+        order::by_key(&mut due, |(at, _)| *at);
         due.truncate(LOT);
         for (_, ends) in due {
             // A helper that is not there, or hangs, is not tried for each of them.

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use whimbrel_base::order;
+
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
 use crate::error::DecodeError;
@@ -75,7 +77,7 @@ impl Addresses {
 
     /// Has everything said again that this side ever said.
     pub(crate) fn mark_all(&mut self) {
-        self.waiting = self.stated.keys().copied().collect();
+        self.waiting = order::set(self.stated.keys().copied());
     }
 
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {

@@ -104,7 +104,7 @@ impl Endpoint {
                     record = records.changed() => match record {
                         Some(Some(record)) if record.record().revoked => calls.change(&BTreeSet::new()),
                         Some(Some(record)) => match record.members() {
-                            Some(members) => calls.change(&members.iter().cloned().collect()),
+                            Some(members) => calls.change(&order::set(members.iter().cloned())),
                             None => tracing::warn!(%name, "the name stands for a group no more"),
                         },
                         Some(None) => {}

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use whimbrel_base::{
-    Delegation, IntoName, MAX_LIFETIME, Member, Name, NameKind, Record, SignedRecord, UnixTime, next_sequence,
+    Delegation, IntoName, MAX_LIFETIME, Member, Name, NameKind, Record, SignedRecord, UnixTime,
+    next_sequence, order,
 };
 use whimbrel_names::{AskError, ErrorCode, NameResolver, Reader, Readers};
 
@@ -71,7 +72,7 @@ impl Endpoint {
         let (mut members, previous) = match names.lookup_record(&name).await {
             Ok(record) => {
                 let members = record.members().ok_or_else(|| GroupError::NotAGroup(name.clone()))?;
-                (members.iter().cloned().collect(), Some(record.record().sequence))
+                (order::set(members.iter().cloned()), Some(record.record().sequence))
             }
             Err(error) if is_unregistered(&error) => (BTreeSet::new(), None),
             Err(error) => return Err(error.into()),

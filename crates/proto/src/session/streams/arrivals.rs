@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use whimbrel_base::order;
+
 use crate::error::DecodeError;
 use crate::ids::{Side, StreamId};
 use crate::snapshot;
@@ -62,7 +64,7 @@ impl Arrivals {
             let all_of_peer = ids.iter().all(|id| id.opener() != side);
             if all_of_peer { Ok(ids) } else { Err(DecodeError::Invalid("streams that wait")) }
         };
-        Ok(Self { unnamed: ids()?.into_iter().collect(), two_ways: ids()?.into(), one_way: ids()?.into() })
+        Ok(Self { unnamed: order::set(ids()?), two_ways: ids()?.into(), one_way: ids()?.into() })
     }
 
     /// Those that can be taken.

@@ -127,7 +127,7 @@ pub(super) fn load(txn: &ReadTransaction, opening: u64) -> Result<Loaded, Failur
 }
 
 fn mark((low, _, stamp, beyond): MarkRow) -> Mark {
-    let beyond = beyond.into_iter().map(|(number, stamp)| (number, Stamp(stamp))).collect();
+    let beyond = order::map(beyond.into_iter().map(|(number, stamp)| (number, Stamp(stamp))));
     Mark { low, stamp: stamp.map(Stamp), beyond }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use whimbrel_base::order;
 use whimbrel_devices::{Label, Log, Subject};
 use whimbrel_proxy::{Listed, May, SessionsAt, Standing};
 
@@ -58,7 +59,7 @@ fn devices(own: &OwnGroup) -> Result<Vec<Device>> {
     own.look(|log| {
         let mut devices = in_log(log);
         devices.iter_mut().for_each(|device| device.is_this = device.id == this);
-        devices.sort_by_key(|device| device.is_this);
+        order::by_key(&mut devices, |device| device.is_this);
         devices.truncate(MOST);
         devices
     })
