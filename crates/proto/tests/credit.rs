@@ -137,6 +137,20 @@ fn growing_windows_cost_a_long_fat_path_next_to_nothing() {
     }
 }
 
+/// A path on which a round trip holds more than a stream is granted at first, and which slow start fills in its
+/// fourth round: no round waits for credit, also where the reader did not open the stream.
+#[test]
+fn slow_start_on_a_slow_path_of_740_ms_waits_for_no_credit() {
+    // What is lost in a short queue is another matter.
+    let link = Link { queue: secs(60), ..Link::new(1, 740) };
+    let time = Duration::from_millis(370 + 5000);
+    let fixed = alone(link, fixed_windows(), time);
+    let growing = alone(link, Config::default(), time);
+    assert!(growing * 100 >= fixed * 98, "{growing} of {fixed} bytes");
+    // Rounds of 10, 20 and 40 packets, and 2.78 s of 119 KB a second: 433 KB. With 64 KiB it would be 350.
+    assert!(growing >= 400_000, "{growing} bytes");
+}
+
 /// The path is warm: what an answer has to wait for is credit alone.
 #[test]
 fn an_answer_of_a_quarter_megabyte_takes_one_round_trip() {
