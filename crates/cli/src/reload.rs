@@ -15,7 +15,7 @@ use crate::access::{Access, AllowFlags};
 use crate::arguments::{self, Source};
 use crate::network::{self, Network};
 use crate::options::Globals;
-use crate::{failure, manager, output};
+use crate::{aside, failure, manager, output};
 
 /// Follows the service manager's calls until it is dropped.
 pub(crate) struct Reloading(Option<AbortHandle>);
@@ -50,7 +50,7 @@ pub(crate) fn follow(
             manager::reloading();
             let (source, put_in_force) = (source.clone(), put_in_force.clone());
             // Files are read.
-            let again = tokio::task::spawn_blocking(move || {
+            let again = aside::run(move || {
                 put_in_force(&source.read()?.context("the command line only asks for help")?)
             });
             if let Err(error) = again.await.context("cannot reload").flatten() {
