@@ -40,11 +40,17 @@ pub(crate) fn follow(
     status: &str,
     put_in_force: impl Fn(&ArgMatches) -> Result<()> + Send + Sync + 'static,
 ) -> Result<Reloading> {
+    follow_calls(source, status, Arc::new(put_in_force))
+}
+
+type PutInForce = Arc<dyn Fn(&ArgMatches) -> Result<()> + Send + Sync>;
+
+fn follow_calls(source: &Source, status: &str, put_in_force: PutInForce) -> Result<Reloading> {
     if !manager::is_there() {
         return Ok(Reloading(None));
     }
     let mut hangup = signal(SignalKind::hangup()).context("cannot catch signals")?;
-    let (source, status, put_in_force) = (source.clone(), status.to_owned(), Arc::new(put_in_force));
+    let (source, status) = (source.clone(), status.to_owned());
     let following = async move {
         while hangup.recv().await.is_some() {
             manager::reloading();
