@@ -39,26 +39,8 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Clone> Ledger<T> {
 
     /// All entries.
     pub(crate) fn all(&self) -> Result<Vec<T>> {
-        let text = match fs::metadata(&self.file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Ok(found) if found.len() > MAX_FILE => Err(std::io::Error::other("it is too large")),
-            _ => fs::read_to_string(&self.file),
-        };
-        let shown = self.file.display();
-        let text = text.with_context(|| format!("cannot read {shown}"))?;
-        let damaged = || {
-            let advice = self.advice;
-            format!("{shown} is damaged, and was left as it is; restore it, or move it aside and {advice}")
-        };
-        let mut contents: Value = serde_json::from_slice(text.as_bytes()).with_context(damaged)?;
-        match contents["format"].as_u64() {
-            Some(FORMAT) => {}
-            Some(other) => {
-                bail!("{shown} has the format {other}, and this program reads {FORMAT}; update it")
-            }
-            None => bail!(damaged()),
-        }
-        serde_json::from_value(contents[self.kind].take()).with_context(damaged)
+        let Some(entries) = read(&self.file, self.kind, self.advice)? else { return Ok(Vec::new()) };
+        serde_json::from_value(entries).with_context(|| damaged(&self.file, self.advice))
     }
 
     /// Changes the entries. What `decide` does is kept unless it fails.
@@ -74,6 +56,29 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Clone> Ledger<T> {
         }
         Ok(result)
     }
+}
+
+/// The entries of this kind in a file, if there is one. Apart, so that it is there once for entries of all types.
+fn read(file: &Path, kind: &str, advice: &str) -> Result<Option<Value>> {
+    let text = match fs::metadata(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Ok(found) if found.len() > MAX_FILE => Err(std::io::Error::other("it is too large")),
+        _ => fs::read_to_string(file),
+    };
+    let shown = file.display();
+    let text = text.with_context(|| format!("cannot read {shown}"))?;
+    let parsed = serde_json::from_slice::<Value>(text.as_bytes());
+    let mut contents = parsed.with_context(|| damaged(file, advice))?;
+    match contents["format"].as_u64() {
+        Some(FORMAT) => Ok(Some(contents[kind].take())),
+        Some(other) => bail!("{shown} has the format {other}, and this program reads {FORMAT}; update it"),
+        None => bail!(damaged(file, advice)),
+    }
+}
+
+fn damaged(file: &Path, advice: &str) -> String {
+    let shown = file.display();
+    format!("{shown} is damaged, and was left as it is; restore it, or move it aside and {advice}")
 }
 
 /// Waits for its turn to change the file; held until dropped. Others hold it for the time of one write.

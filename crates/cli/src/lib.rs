@@ -42,6 +42,7 @@
 
 mod access;
 mod arguments;
+mod aside;
 mod chat;
 mod commandline;
 mod commands;

@@ -12,7 +12,7 @@ use whimbrel_devices::{Device, Group, Label, Log, Op, Replica, StoreError, Subje
 
 use crate::failure::{self, Failure};
 use crate::options::Globals;
-use crate::{identity, output, places};
+use crate::{aside, identity, output, places};
 
 /// The group of this machine's user, and this machine's key in it.
 pub(crate) struct OwnGroup {
@@ -292,7 +292,7 @@ pub(crate) fn kept(key: &SecretKey) -> Result<Option<Group>> {
 
 /// A store that can't be used is no reason to keep a stranger waiting.
 pub(crate) async fn is_member(replica: Arc<Replica>, peer: EndpointId) -> bool {
-    let asked = tokio::task::spawn_blocking(move || replica.with(|log| log.group().is_member(peer)));
+    let asked = aside::run(move || replica.with(|log| log.group().is_member(peer)));
     let answer: Result<Result<bool, StoreError>> = asked.await.context("the process is ending");
     answer.is_ok_and(|answer| answer.unwrap_or(false))
 }

@@ -15,7 +15,7 @@ use crate::access::{Access, AllowFlags};
 use crate::arguments::{self, Source};
 use crate::network::{self, Network};
 use crate::options::Globals;
-use crate::{failure, manager, output};
+use crate::{aside, failure, manager, output};
 
 /// Follows the service manager's calls until it is dropped.
 pub(crate) struct Reloading(Option<AbortHandle>);
@@ -40,17 +40,23 @@ pub(crate) fn follow(
     status: &str,
     put_in_force: impl Fn(&ArgMatches) -> Result<()> + Send + Sync + 'static,
 ) -> Result<Reloading> {
+    follow_calls(source, status, Arc::new(put_in_force))
+}
+
+type PutInForce = Arc<dyn Fn(&ArgMatches) -> Result<()> + Send + Sync>;
+
+fn follow_calls(source: &Source, status: &str, put_in_force: PutInForce) -> Result<Reloading> {
     if !manager::is_there() {
         return Ok(Reloading(None));
     }
     let mut hangup = signal(SignalKind::hangup()).context("cannot catch signals")?;
-    let (source, status, put_in_force) = (source.clone(), status.to_owned(), Arc::new(put_in_force));
+    let (source, status) = (source.clone(), status.to_owned());
     let following = async move {
         while hangup.recv().await.is_some() {
             manager::reloading();
             let (source, put_in_force) = (source.clone(), put_in_force.clone());
             // Files are read.
-            let again = tokio::task::spawn_blocking(move || {
+            let again = aside::run(move || {
                 put_in_force(&source.read()?.context("the command line only asks for help")?)
             });
             if let Err(error) = again.await.context("cannot reload").flatten() {

@@ -18,7 +18,7 @@ use whimbrel_names::{
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::own_group::{self, OwnGroup};
-use crate::{identity, places};
+use crate::{aside, identity, places};
 
 /// This machine's key, and the user that it speaks for.
 pub(crate) struct Voice {
@@ -47,7 +47,7 @@ impl Voice {
     /// When the user's group cannot be read, or another user gave this key a name and the delegation is gone.
     pub(crate) async fn of(network: &Network) -> Result<Self> {
         let key = network.key.clone();
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = aside::run(move || {
             let own = OwnGroup::of(key.clone())?;
             let group = own.look(|log| log.group().clone())?;
             let word = match group.user() == key.id() {
@@ -157,7 +157,7 @@ impl Voice {
     /// Notes that somebody is a friend.
     pub(crate) async fn befriend(&self, friend: EndpointId, name: &Name) -> Result<()> {
         let (key, name) = (self.key.clone(), name.clone());
-        let noting = tokio::task::spawn_blocking(move || {
+        let noting = aside::run(move || {
             let op = Op::AddFriend { friend, name: Some(name) };
             OwnGroup::of(key)?
                 .change(|log, key, now| log.write(key, vec![op], now).map_err(own_group::refused))

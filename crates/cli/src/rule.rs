@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_proxy::{SessionError, Takers};
 
-use crate::{failure, own_group};
+use crate::{aside, failure, own_group};
 
 /// Between two looks at the list of devices, which other commands change.
 const LOOK: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ where
 {
     loop {
         tokio::time::sleep(often).await;
-        let looked = tokio::task::spawn_blocking(list.clone()).await;
+        let looked = aside::run(list.clone()).await;
         // What cannot be read says nothing: it may be another command that has it.
         let known = match looked.context("the process is ending").and_then(|known| known) {
             Ok(known) => Takers::new(known),

@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::oneshot;
 use whimbrel_base::{EndpointId, UnixTime};
 
 use crate::log::{Log, Refusal, Report, Update};
@@ -209,8 +210,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
         run: impl FnOnce(&mut Log, EndpointId) -> T + Send + 'static,
     ) -> Result<T, SyncError> {
         let (replica, peer) = (self.replica.clone(), self.peer);
-        let looking = tokio::task::spawn_blocking(move || replica.with(|log| run(log, peer)));
-        Ok(looking.await.map_err(|_| SyncError::Ending)??)
+        let (reply, answer) = oneshot::channel();
+        // One type of task for all: what the runtime does with a task is compiled for each type of one, 2 KB.
+        let look: Box<dyn FnOnce() + Send> =
+            Box::new(move || drop(reply.send(replica.with(|log| run(log, peer)))));
+        drop(tokio::task::spawn_blocking(look));
+        Ok(answer.await.map_err(|_| SyncError::Ending)??)
     }
 
     async fn take(&mut self, update: Update) -> Result<(), SyncError> {

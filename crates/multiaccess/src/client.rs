@@ -16,6 +16,7 @@ pub use watching::Watcher;
 
 use crate::protocol::{Ask, Report, Request, Verdict};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use link::Link;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -199,7 +200,13 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, request: Request) -> Result<crate::protocol::Answer, ClientError> {
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    #[inline(never)]
+    fn exchange(&self, request: Request) -> BoxFuture<'_, Result<crate::protocol::Answer, ClientError>> {
+        Box::pin(self.exchange_now(request))
+    }
+
+    async fn exchange_now(&self, request: Request) -> Result<crate::protocol::Answer, ClientError> {
         let link = self.link().await?;
         let answer = tokio::time::timeout(LIMIT, link.exchange(request)).await;
         let answer = answer.unwrap_or_else(|_| {

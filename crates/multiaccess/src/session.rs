@@ -11,6 +11,7 @@ use crate::request::{self, Said};
 use crate::shared::{Decisions, Shared};
 use crate::target::Target;
 use answers::{answer, later, write_line};
+use futures_util::FutureExt;
 use serde::Serialize;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -351,12 +352,12 @@ impl Session {
                 }
                 let (shared, number) = (Arc::clone(&self.shared), self.number);
                 let look_ups = Arc::clone(&self.look_ups);
-                self.waiting.spawn(async move {
+                self.waiting.spawn(FutureExt::boxed(async move {
                     let verdict = later(&shared, number, &ask, target, &look_ups).await;
                     let mut line = Vec::new();
                     write_line(&mut line, &answer(id, verdict));
                     line
-                });
+                }));
             }
         }
     }

@@ -199,20 +199,24 @@ impl NameResolver {
         }
     }
 
-    async fn ask_record(&self, name: &Name) -> Result<SignedRecord, AskError> {
-        match self.core.ask(Request::Lookup { name: name.clone() }).await? {
-            Response::Record { seconds: 0, .. } => Err(AskError::not_found(ErrorCode::Expired, name)),
-            Response::Record { record, .. } => {
-                // What was pushed is judged already, and may be newer.
-                let record = self.core.newest(verified(&record, name, now())?);
-                let record = self.core.judged(record).await?;
-                if record.record().revoked {
-                    return Err(AskError::not_found(ErrorCode::Revoked, name));
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    #[inline(never)]
+    fn ask_record<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SignedRecord, AskError>> {
+        Box::pin(async move {
+            match self.core.ask(Request::Lookup { name: name.clone() }).await? {
+                Response::Record { seconds: 0, .. } => Err(AskError::not_found(ErrorCode::Expired, name)),
+                Response::Record { record, .. } => {
+                    // What was pushed is judged already, and may be newer.
+                    let record = self.core.newest(verified(&record, name, now())?);
+                    let record = self.core.judged(record).await?;
+                    if record.record().revoked {
+                        return Err(AskError::not_found(ErrorCode::Revoked, name));
+                    }
+                    Ok(record)
                 }
-                Ok(record)
+                _ => Err(AskError::unexpected()),
             }
-            _ => Err(AskError::unexpected()),
-        }
+        })
     }
 
     /// Where an endpoint is that has names, by its id alone. What the service says need not be believed: who is

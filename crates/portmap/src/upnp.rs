@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use crab_nat::InternetProtocol;
 use igd_next::{AddPortError, PortMappingProtocol, SearchOptions, search_gateway};
+use tokio::sync::oneshot;
 
 use crate::router::{LIFETIME, Router};
 
@@ -80,9 +82,14 @@ pub(crate) async fn remove(gateway: &Gateway, protocol: InternetProtocol, port: 
 /// Runs what waits for the router, within the library's own limits, on a thread that may wait. The library's other
 /// face is asynchronous, and brings an HTTP client with it that has version 2, of which no router knows.
 async fn waiting<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(ask).await {
-        Ok(answer) => answer,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+    let (reply, answer) = oneshot::channel();
+    // One type of task for all: what the runtime does with a task is compiled for each type of one, 2 KB.
+    let ask: Box<dyn FnOnce() + Send> =
+        Box::new(move || drop(reply.send(catch_unwind(AssertUnwindSafe(ask)))));
+    drop(tokio::task::spawn_blocking(ask));
+    match answer.await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => resume_unwind(panic),
         // Blocking tasks are not aborted: the runtime ends, and with it this task.
         Err(_) => std::future::pending().await,
     }

@@ -70,6 +70,7 @@ mod worker;
 
 use crate::{Interception, Upstream};
 use budget::Budget;
+use futures_util::future::BoxFuture;
 use intercepted::Intercepting;
 use origins::Origins;
 use recent::Recent;
@@ -157,8 +158,10 @@ impl HttpProxy {
     }
 
     /// Serves the clients of this socket until it is dropped, and their connections with it.
-    pub async fn serve(&self, listener: TcpListener) {
-        serve::serve(&self.proxy, listener).await;
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    #[inline(never)]
+    pub fn serve(&self, listener: TcpListener) -> BoxFuture<'_, ()> {
+        Box::pin(serve::serve(&self.proxy, listener))
     }
 
     /// What it has done so far.

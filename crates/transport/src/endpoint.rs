@@ -37,7 +37,7 @@ use crate::monitor::AddressSet;
 use crate::policy::PathPolicy;
 use crate::publisher::{Permission, Publisher};
 use crate::report::{ConnectionInfo, EndpointEvent};
-use crate::resolver::Resolver;
+use crate::resolver::{BoxFuture, Resolver};
 use crate::shared::Shared;
 use crate::supply::Supply;
 use crate::watch::Watch;
@@ -115,18 +115,26 @@ impl Endpoint {
     /// # Errors
     /// [`ConnectError`] says what to do.
     pub async fn connect(&self, target: impl IntoTarget) -> Result<Connection, ConnectError> {
-        let (connection, mut supply) = self.begin(target.into_target()?).await?;
-        let limit = self.inner().config.connect_timeout;
-        match tokio::time::timeout(limit, supply.until(established(&connection))).await {
-            Ok(Ok(())) => Ok(connection),
-            Ok(Err(error)) => Err(error),
-            Err(_) => {
-                let shared = &connection.handle.shared;
-                shared.give_up(CloseCode::NONE, "not reached in time");
-                let addresses: Vec<String> = shared.remote().iter().map(ToString::to_string).collect();
-                Err(ConnectError::TimedOut { peer: shared.peer(), addresses: addresses.join(", ") })
+        self.reach(target.into_target()?).await
+    }
+
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    #[inline(never)]
+    fn reach(&self, target: Target) -> BoxFuture<'_, Result<Connection, ConnectError>> {
+        Box::pin(async move {
+            let (connection, mut supply) = self.begin(target).await?;
+            let limit = self.inner().config.connect_timeout;
+            match tokio::time::timeout(limit, supply.until(established(&connection))).await {
+                Ok(Ok(())) => Ok(connection),
+                Ok(Err(error)) => Err(error),
+                Err(_) => {
+                    let shared = &connection.handle.shared;
+                    shared.give_up(CloseCode::NONE, "not reached in time");
+                    let addresses: Vec<String> = shared.remote().iter().map(ToString::to_string).collect();
+                    Err(ConnectError::TimedOut { peer: shared.peer(), addresses: addresses.join(", ") })
+                }
             }
-        }
+        })
     }
 
     /// Connects without waiting for the peer: what is written at once travels with the first
@@ -140,13 +148,16 @@ impl Endpoint {
         Ok(self.begin(target.into_target()?).await?.0)
     }
 
-    /// Makes a connection that nobody has dialled yet.
-    async fn begin(&self, target: Target) -> Result<(Connection, Supply), ConnectError> {
-        let name = target.name().cloned();
-        let begun = self.prepare(target).await;
-        begun.inspect_err(|error| {
-            let (peer, side, reason) = (None, Side::Client, error.to_string());
-            self.inner().bulletin.post(|| EndpointEvent::Failed { peer, name, side, reason });
+    /// Makes a connection that nobody has dialled yet. Not inlined, as [`Self::reach`].
+    #[inline(never)]
+    fn begin(&self, target: Target) -> BoxFuture<'_, Result<(Connection, Supply), ConnectError>> {
+        Box::pin(async move {
+            let name = target.name().cloned();
+            let begun = self.prepare(target).await;
+            begun.inspect_err(|error| {
+                let (peer, side, reason) = (None, Side::Client, error.to_string());
+                self.inner().bulletin.post(|| EndpointEvent::Failed { peer, name, side, reason });
+            })
         })
     }
 

@@ -12,7 +12,7 @@ use whimbrel_devices::{Label, Subject};
 
 use super::{Access, Rule, Rules};
 use crate::failure::Failure;
-use crate::{failure, own_group};
+use crate::{aside, failure, own_group};
 
 /// Between two looks at the list, which other commands change.
 const LOOK: Duration = Duration::from_secs(5);
@@ -117,7 +117,7 @@ async fn follow(access: Access) {
         if users.is_empty() {
             continue;
         }
-        let looked = tokio::task::spawn_blocking(move || own_group::devices_of(&key, &users)).await;
+        let looked = aside::run(move || own_group::devices_of(&key, &users)).await;
         if let Some(devices) = understood(looked.context("the process is ending").and_then(|read| read)) {
             access.set_devices(devices);
         }

@@ -11,6 +11,7 @@ use super::client::{Kind, Seen, download};
 use super::millis;
 use super::stage::{FILE, Machine, make_file, subnet};
 use super::web::Web;
+use crate::aside;
 use crate::status::{self, PathReport};
 
 /// The last bytes of the client's two addresses.
@@ -40,7 +41,7 @@ pub(crate) async fn links(size: u64, seconds: u64) -> Result<Links> {
         .context("cannot make a directory for temporary files")?;
     let file = directory.path().join(FILE);
     let made = file.clone();
-    let expected = tokio::task::spawn_blocking(move || make_file(&made, size)).await??;
+    let expected = aside::run(move || make_file(&made, size)).await??;
     let web = Web::start(file, size / seconds).await?;
     let (server, client, port) = start(&directory, &web).await?;
     let (sender, seen) = watch::channel(Seen { bytes: 0, at: Instant::now() });

@@ -20,6 +20,7 @@ use super::links::{longest_pause, until, working};
 use super::millis;
 use super::stage::{FILE, Machine, address, make_file, subnet};
 use super::web::Web;
+use crate::aside;
 use crate::status::PathReport;
 
 const SIZE: u64 = 48 << 20;
@@ -75,7 +76,7 @@ pub(crate) async fn reach() -> Result<Reach> {
         .context("cannot make a directory for temporary files")?;
     let file = directory.path().join(FILE);
     let made = file.clone();
-    let expected = tokio::task::spawn_blocking(move || make_file(&made, SIZE)).await??;
+    let expected = aside::run(move || make_file(&made, SIZE)).await??;
     let web = Web::start(file, SIZE / SECONDS).await?;
     let stage = start(&directory, web).await?;
     let (sender, seen) = watch::channel(Seen { bytes: 0, at: Instant::now() });

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use whimbrel::Identity;
 
 use super::web::Web;
-use crate::{identity, status};
+use crate::{aside, identity, status};
 
 pub(crate) const FILE: &str = "file.bin";
 const NAME: &str = "web.server.demo@example.org";
@@ -70,7 +70,7 @@ impl Stage {
         let at = directory.path();
         let file = at.join(FILE);
         let made = file.clone();
-        let sha256 = tokio::task::spawn_blocking(move || make_file(&made, size)).await??;
+        let sha256 = aside::run(move || make_file(&made, size)).await??;
         let web = Web::start(file, rate).await?;
         let subnet = subnet()?;
         let store = at.join("names.redb");

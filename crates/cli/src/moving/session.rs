@@ -14,7 +14,7 @@ use whimbrel_transport::{Allow, Connection, ListenOptions};
 
 use super::giving::{Asked, wait};
 use crate::relaying::apart;
-use crate::{failure, own_group};
+use crate::{aside, failure, own_group};
 
 /// No word holds longer, in seconds.
 const MOST: u64 = 3600;
@@ -193,7 +193,7 @@ fn only(to: EndpointId, key: SecretKey) -> Allow {
 
 /// Whether a device was removed from the list of this key's user. One that cannot be read lets in nobody.
 async fn is_out(key: SecretKey, device: EndpointId) -> bool {
-    let looked = tokio::task::spawn_blocking(move || own_group::is_out(&key, device)).await;
+    let looked = aside::run(move || own_group::is_out(&key, device)).await;
     looked.context("the process is ending").and_then(|read| read).unwrap_or_else(|error| {
         tracing::warn!(error = failure::line(&error), "this user's devices are not known");
         true

@@ -12,7 +12,7 @@ use whimbrel_names::Origin;
 use super::{Network, now};
 use crate::failure::Failure;
 use crate::options::Globals;
-use crate::{identity, own_group};
+use crate::{aside, identity, own_group};
 
 /// The most labels: a service, a device and a friend.
 const MOST: usize = 3;
@@ -70,7 +70,7 @@ impl Personal {
     /// user's.
     pub(super) async fn place(&self, network: &Network) -> Result<Place> {
         let (personal, key) = (self.clone(), network.key.clone());
-        let looking = tokio::task::spawn_blocking(move || personal.meant(&key));
+        let looking = aside::run(move || personal.meant(&key));
         let Meant { place, user } = looking.await.context("the process is ending")??;
         if let Some((user, owner)) = user {
             network.known.confirm(&user, owner, Origin::Ticket, now())?;

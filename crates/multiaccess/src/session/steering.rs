@@ -4,6 +4,7 @@ use super::answers::{answer, write_line};
 use super::{OUTSTANDING, Session};
 use crate::protocol::{Answer, Steer};
 use crate::refusal::Refusal;
+use futures_util::FutureExt;
 use std::sync::Arc;
 
 impl Session {
@@ -19,7 +20,7 @@ impl Session {
         };
         let (shared, who) = (Arc::clone(&self.shared), (self.number, user));
         let presence = Arc::downgrade(&self.steers);
-        self.waiting.spawn(async move {
+        self.waiting.spawn(FutureExt::boxed(async move {
             let told = match shared.steering.steer(who, presence, steer).await {
                 Ok(steered) => Answer { id, steered: Some(steered), ..Answer::default() },
                 Err(refusal) => answer(id, Err(refusal)),
@@ -27,6 +28,6 @@ impl Session {
             let mut line = Vec::new();
             write_line(&mut line, &told);
             line
-        });
+        }));
     }
 }

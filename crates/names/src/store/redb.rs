@@ -119,19 +119,22 @@ impl RedbStore {
             let jobs = jobs.ok_or(StoreError::Stopped)?;
             let place = jobs.reserve_owned().await.map_err(|_| StoreError::Stopped)?;
             // The place in the queue keeps the writer alive, until it is taken or given up there.
-            let ordering = tokio::task::spawn_blocking(move || shared.order(change, place));
-            ordering.await.unwrap_or(Err(StoreError::Stopped))
+            blocking(move || shared.order(change, place)).await
         })
     }
 }
 
-/// Runs something on a thread that may block.
+/// Runs something on a thread that may block. All of it as tasks of one type: what the runtime does with a task is
+/// compiled for each type of one, 2 KB.
 fn blocking<'a, T: Send + 'static>(
     run: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Answer<'a, T> {
+    let (reply, answer) = oneshot::channel();
+    let run: Box<dyn FnOnce() + Send> = Box::new(move || drop(reply.send(run())));
     Box::pin(async move {
-        let task = tokio::task::spawn_blocking(run);
-        task.await.unwrap_or(Err(StoreError::Stopped))
+        drop(tokio::task::spawn_blocking(run));
+        // Where it panicked, or the runtime ends, there is none.
+        answer.await.unwrap_or(Err(StoreError::Stopped))
     })
 }
 

@@ -69,7 +69,7 @@ async fn speak(client: &Arc<Client>, stream: TcpStream, traffic: &Arc<Traffic>) 
     let slot = Arc::new(Slot::default());
     let limits = Limits { head: HEAD_LIMIT, buffer: HEAD };
     let answering = |request| answer(Arc::clone(client), Arc::clone(&slot), request).boxed();
-    let watched = Watched::new(stream, Arc::clone(traffic));
+    let watched = Watched::socket(stream, Arc::clone(traffic));
     speaking::speak(watched, traffic, limits, &answering).await;
     if let Some(tunnel) = slot.take() {
         Box::pin(tunnel.run(traffic)).await;

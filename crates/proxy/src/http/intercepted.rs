@@ -10,7 +10,6 @@ use super::speaking::{self, Limits};
 use super::tunnel::{self, AGREED, Agreed, Asked, CONNECT, Far, Passed, Slot};
 use super::watched::{Traffic, Watched};
 use crate::intercept::{HTTP2, Hello, InterceptAuthority, InterceptError, InterceptHosts, MAX_HELLO, judge};
-use crate::whole::Breaks;
 use crate::{Destination, UpstreamError};
 use bytes::BytesMut;
 use futures_util::FutureExt;
@@ -24,7 +23,6 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use whimbrel_access::Intents;
 
 /// For a client's first words. Who says nothing waits for its server to speak, which TLS never does.
@@ -182,7 +180,7 @@ impl Intercepting {
         let answering =
             |request| answer_inside(Arc::clone(&self.inside), Arc::clone(&slot), to.clone(), request).boxed();
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
-        let watched = Watched::new(stream, Arc::clone(&traffic));
+        let watched = Watched::secured(Box::new(stream), Arc::clone(&traffic));
         match is_http2 {
             true => speaking::speak_http2(Box::new(watched), limits, &answering).await,
             false => speaking::speak(watched, &traffic, limits, &answering).await,
@@ -252,9 +250,4 @@ fn cannot_be_ours(error: &io::Error) -> bool {
                 )
         )
     )
-}
-
-/// What ends without a word of TLS looks broken to its client already.
-impl Breaks for TlsStream<Rewound> {
-    fn break_off(&self) {}
 }

@@ -1,10 +1,10 @@
-//! HTTP on a client's connection. The same for all that serve clients: hyper's code comes once for each kind
-//! of service, 20 KB of the program.
+//! HTTP on a client's connection. The same for all that serve clients, over one type of connection: hyper's code
+//! comes once for each kind of service and of connection, 20 to 40 KB of the program.
 
 use super::body::Body;
 use super::sending::Sending;
 use super::tasks::Tasks;
-use super::watched::Traffic;
+use super::watched::{Traffic, Watched};
 use crate::Duplex;
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
@@ -42,12 +42,7 @@ pub(super) type Answering<'a> =
     &'a (dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync);
 
 /// Speaks HTTP on a watched connection until it ends, or something else has been agreed on.
-pub(super) async fn speak<S: Duplex + 'static>(
-    watched: S,
-    traffic: &Arc<Traffic>,
-    limits: Limits,
-    answer: Answering<'_>,
-) {
+pub(super) async fn speak(watched: Watched, traffic: &Arc<Traffic>, limits: Limits, answer: Answering<'_>) {
     let service = service_fn(|request| sending(answer(request), Arc::clone(traffic)));
     let mut builder = http1::Builder::new();
     builder

@@ -12,7 +12,6 @@ use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use whimbrel_access::Intents;
 
 /// What is read at once. Larger is no faster on loopback, and there are two for each tunnel.
@@ -156,9 +155,9 @@ pub(super) async fn pass(to: &Destination, client: Rewound, server: Far, traffic
 /// Carries a session to and from the client's own socket, of which it is asked how far the client is. The
 /// gateway ends one on which nothing moves.
 async fn carry(session: Attached, client: Upgraded, traffic: &Traffic) -> io::Result<()> {
-    let parts = client.downcast::<TokioIo<Watched<TcpStream>>>();
-    let parts = parts.map_err(|_| io::Error::other("the client's connection is not one of this proxy"))?;
-    let socket = parts.io.into_inner().into_stream().ok_or(io::ErrorKind::NotConnected)?;
+    let other = || io::Error::other("the client's connection is not one of this proxy");
+    let parts = client.downcast::<TokioIo<Watched>>().map_err(|_| other())?;
+    let socket = parts.io.into_inner().into_socket().ok_or_else(other)?;
     traffic.is_elsewhere_now();
     keep_alive(&socket);
     session.carry(socket, parts.read_buf.into()).await.map(drop)

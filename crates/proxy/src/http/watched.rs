@@ -1,6 +1,7 @@
 //! A client's connection, whose traffic is counted: one on which nothing moves is closed.
 
-use crate::whole::Breaks;
+use crate::Duplex;
+use crate::whole::Breaks as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 /// How often it is looked whether anything moved, in the time that it may rest.
 const LOOKS: u32 = 8;
@@ -64,25 +66,45 @@ impl Traffic {
     }
 }
 
-/// The connection.
-pub(super) struct Watched<S: Breaks> {
+/// The connection. One type for all kinds, so that the code that speaks HTTP on it is there once.
+pub(super) struct Watched {
     /// Until it is taken away.
-    stream: Option<S>,
+    stream: Option<Client>,
     traffic: Arc<Traffic>,
 }
 
-impl<S: Breaks> Watched<S> {
-    pub(super) fn new(stream: S, traffic: Arc<Traffic>) -> Self {
-        Self { stream: Some(stream), traffic }
+enum Client {
+    Socket(TcpStream),
+    /// TLS that ends here. Without a word of TLS its end looks broken to its client already.
+    Secured(Box<dyn Duplex>),
+}
+
+impl Watched {
+    /// A client's own socket.
+    pub(super) fn socket(socket: TcpStream, traffic: Arc<Traffic>) -> Self {
+        Self { stream: Some(Client::Socket(socket)), traffic }
     }
 
-    /// The connection itself, which is not watched any more.
-    pub(super) fn into_stream(mut self) -> Option<S> {
-        self.stream.take()
+    /// What a client says within its TLS.
+    pub(super) fn secured(stream: Box<dyn Duplex>, traffic: Arc<Traffic>) -> Self {
+        Self { stream: Some(Client::Secured(stream)), traffic }
     }
 
-    fn stream(&mut self) -> io::Result<Pin<&mut S>> {
-        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    /// The client's own socket, which is not watched any more. `None`: the connection is not that alone.
+    pub(super) fn into_socket(mut self) -> Option<TcpStream> {
+        match self.stream.take() {
+            Some(Client::Socket(socket)) => Some(socket),
+            Some(Client::Secured(_)) | None => None,
+        }
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut dyn Duplex>> {
+        let stream: &mut dyn Duplex = match &mut self.stream {
+            Some(Client::Socket(socket)) => socket,
+            Some(Client::Secured(stream)) => stream.as_mut(),
+            None => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        Ok(Pin::new(stream))
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -93,17 +115,17 @@ impl<S: Breaks> Watched<S> {
     }
 }
 
-impl<S: Breaks> Drop for Watched<S> {
+impl Drop for Watched {
     fn drop(&mut self) {
-        if let Some(stream) = &mut self.stream
+        if let Some(Client::Socket(socket)) = &self.stream
             && self.traffic.is_broken.load(Ordering::Relaxed)
         {
-            stream.break_off();
+            socket.break_off();
         }
     }
 }
 
-impl<S: Breaks> AsyncRead for Watched<S> {
+impl AsyncRead for Watched {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -116,7 +138,7 @@ impl<S: Breaks> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: Breaks> AsyncWrite for Watched<S> {
+impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = self.stream()?.poll_write(cx, bytes);
         self.wrote(written)
@@ -132,7 +154,11 @@ impl<S: Breaks> AsyncWrite for Watched<S> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.as_ref().is_some_and(|stream| stream.is_write_vectored())
+        match &self.stream {
+            Some(Client::Socket(socket)) => socket.is_write_vectored(),
+            Some(Client::Secured(stream)) => stream.is_write_vectored(),
+            None => false,
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

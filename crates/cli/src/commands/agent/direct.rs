@@ -21,7 +21,7 @@ use crate::network::Network;
 use crate::own_group::OwnGroup;
 use crate::relaying::apart;
 use crate::who::Who;
-use crate::{failure, leases, naming, output, own_group, readers, status};
+use crate::{aside, failure, leases, naming, output, own_group, readers, status};
 
 /// Devices that are answered at once.
 const MOST: usize = 16;
@@ -54,7 +54,7 @@ impl Takers {
     /// All of them, as the list is now. One that cannot be read lets in nobody.
     async fn now(&self) -> Vec<EndpointId> {
         let key = self.key.clone();
-        let looked = tokio::task::spawn_blocking(move || own_group::other_devices(&key)).await;
+        let looked = aside::run(move || own_group::other_devices(&key)).await;
         let known = looked.context("the process is ending").and_then(|read| read).unwrap_or_else(|error| {
             tracing::warn!(error = failure::line(&error), "this user's devices are not known");
             Vec::new()
@@ -71,7 +71,7 @@ impl Takers {
             let own = key.id();
             OwnGroup::of(key)?.look(|log| group::called(log.group(), own, visible))
         };
-        let looked = tokio::task::spawn_blocking(look).await;
+        let looked = aside::run(look).await;
         let read = looked.context("the process is ending").and_then(|read| read);
         let others = read.unwrap_or_else(|_| shown.to_vec());
         let mut readers = self.now().await;

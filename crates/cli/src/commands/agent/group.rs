@@ -38,7 +38,7 @@ use crate::commands::devices::Meetings;
 use crate::network::{Network, Peer, connect};
 use crate::own_group::OwnGroup;
 use crate::presence::{self, Presence, Said};
-use crate::{failure, output};
+use crate::{aside, failure, output};
 
 /// Connections of other agents.
 const MOST_GUESTS: usize = 128;
@@ -186,7 +186,7 @@ async fn write(shared: &Shared, user: EndpointId, written: &mut Presence) {
         return;
     }
     let new = now.clone();
-    let result = tokio::task::spawn_blocking(move || new.write(user)).await;
+    let result = aside::run(move || new.write(user)).await;
     match result.context("the process is ending").and_then(|written| written) {
         Ok(()) => *written = now,
         Err(error) => {

@@ -19,7 +19,7 @@ use super::consent::{Answer, Consent};
 use super::news::News;
 use crate::commands::sessions::Names;
 use crate::commands::take::{Asking, Begun, LAST, Place, Waiting, carry, ended, start};
-use crate::{failure, own_group, rule};
+use crate::{aside, failure, own_group, rule};
 
 /// For a program to connect.
 const CONNECTS: Duration = Duration::from_secs(60);
@@ -230,7 +230,7 @@ impl Ended {
 
 /// Looks at files, while which no other session waits.
 async fn look<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(run).await.context("the process is ending")
+    aside::run(run).await.context("the process is ending")
 }
 
 /// Waits until the program connects, and asks as it should.

@@ -17,10 +17,10 @@ use super::launch::{Left, connects, prepare};
 use super::news::News;
 use crate::commands::sessions::Names;
 use crate::commands::take::{How, LAST, Waiting, ended, go_on_at_ports, start};
-use crate::failure;
 use crate::moving::{self, Offer, Question, State, Taken};
 use crate::network::{Network, Peer};
 use crate::plain::plain;
+use crate::{aside, failure};
 
 /// Characters of a question.
 const LONGEST: usize = 300;
@@ -162,7 +162,7 @@ impl Receiver {
     /// What a device is called here.
     async fn name(&self, device: EndpointId) -> String {
         let key = self.network.key.clone();
-        let named = tokio::task::spawn_blocking(move || Names::of_key(key).of_device(device)).await;
+        let named = aside::run(move || Names::of_key(key).of_device(device)).await;
         named.ok().flatten().unwrap_or_else(|| device.short())
     }
 }

@@ -11,7 +11,7 @@ use whimbrel_names::{Domain, RedbStore, Terms};
 
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration};
-use crate::{identity, output};
+use crate::{aside, identity, output};
 
 /// Make a code by which somebody new may register names
 ///
@@ -63,8 +63,6 @@ pub(super) async fn run(globals: &Globals, args: Invite) -> Result<()> {
 
 async fn into_file(file: &Path, terms: Terms) -> Result<String> {
     let opened = file.to_owned();
-    let store = tokio::task::spawn_blocking(move || RedbStore::open(opened))
-        .await
-        .context("cannot open the store")??;
+    let store = aside::run(move || RedbStore::open(opened)).await.context("cannot open the store")??;
     Ok(invite(&store, terms, SystemTime::now().into()).await?)
 }

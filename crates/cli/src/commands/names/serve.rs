@@ -22,7 +22,7 @@ use crate::serving::Start;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::takeover::{self, Estate, Inherited, Running, Served, TakeOver, Waking};
-use crate::{files, identity, metrics, output, places, reload};
+use crate::{aside, files, identity, metrics, output, places, reload};
 
 const COMMAND: &str = "names serve";
 const DEFAULT_PORT: u16 = 4480;
@@ -316,7 +316,7 @@ async fn open(file: &Path, had: bool) -> Result<RedbStore> {
     let start = Instant::now();
     loop {
         let file = file.to_owned();
-        let opened = tokio::task::spawn_blocking(move || RedbStore::open(file)).await;
+        let opened = aside::run(move || RedbStore::open(file)).await;
         match opened.context("cannot open the store")? {
             Err(_) if had && start.elapsed() < RELEASE_LIMIT => tokio::time::sleep(RELEASE_PAUSE).await,
             opened => return Ok(opened?),

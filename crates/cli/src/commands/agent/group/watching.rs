@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use whimbrel_devices::{Digest, Group, Log, Replica};
 
-use crate::failure;
+use crate::{aside, failure};
 
 /// Between two looks whether the file is another one.
 const LOOK: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ impl Known {
 /// When it cannot be read.
 pub(super) async fn read(replica: &Arc<Replica>) -> Result<Known> {
     let replica = replica.clone();
-    let reading = tokio::task::spawn_blocking(move || replica.with(|log| Known::of(log)));
+    let reading = aside::run(move || replica.with(|log| Known::of(log)));
     Ok(reading.await.context("the process is ending")??)
 }
 

@@ -10,11 +10,11 @@ use whimbrel_proxy::{Listed, May, SessionsAt, Standing};
 
 use super::page::{Device, Place, Session};
 use crate::commands::sessions::{Ways, all_here};
-use crate::failure;
 use crate::moving::Elsewhere;
 use crate::own_group::OwnGroup;
 use crate::plain::plain;
 use crate::presence::{self, Presence};
+use crate::{aside, failure};
 
 /// For a gateway to tell its sessions.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(super) struct Seen {
 
 /// Looks at everything.
 pub(super) async fn look(own: Arc<OwnGroup>, gateway: Option<&SessionsAt>) -> Seen {
-    let reading = tokio::task::spawn_blocking(move || devices(&own));
+    let reading = aside::run(move || devices(&own));
     let (read, here, kept) = tokio::join!(reading, all_here(), at_gateway(gateway));
     let mut problem = None;
     let devices = read.context("the process is ending").and_then(|read| read);
