@@ -55,7 +55,7 @@ pub(crate) struct Serve {
     /// Who may make invitations, beside this user; repeatable
     #[arg(long, value_name = "ID")]
     operator: Vec<EndpointId>,
-    /// Have new users prove their mail address by smtp://HOST[:PORT][/SENDER]
+    /// New users prove their mail address, by smtp://HOST[:PORT][/SENDER]
     #[arg(long, value_name = "RELAY")]
     verify_mail: Option<Smtp>,
     /// The file that names are kept in [default: ~/.local/share/whimbrel/names.redb]
@@ -76,7 +76,7 @@ pub(crate) struct Serve {
     /// Requests of one key in a second; further ones wait
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
     requests_per_second: u32,
-    /// Requests from one address (IPv4, or /64 of IPv6) in a second; further ones wait
+    /// Requests from one address (IPv4, or /64) in a second
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
     requests_per_address: u32,
     /// Where to listen for GET /metrics, in Prometheus' text format
