@@ -6,6 +6,7 @@ mod common;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,7 +14,10 @@ use common::{Process, World, dead_port, wait_for};
 
 /// Starts a mail server; `None` where there is no such program, which CI has.
 fn mail_server() -> Option<(Process, SocketAddr)> {
-    let mut look = Command::new("python3");
+    // The package's is that of the system, whatever another one comes first in the PATH.
+    let python = ["/usr/bin/python3", "python3"].into_iter().find(|path| Path::new(path).exists());
+    let python = python.unwrap_or("python3");
+    let mut look = Command::new(python);
     let has = look.args(["-c", "import aiosmtpd"]).stderr(Stdio::null()).status();
     if !has.is_ok_and(|status| status.success()) {
         assert!(
@@ -23,7 +27,7 @@ fn mail_server() -> Option<(Process, SocketAddr)> {
         return None;
     }
     let at = dead_port();
-    let mut command = Command::new("python3");
+    let mut command = Command::new(python);
     command.env("PYTHONUNBUFFERED", "1").args(["-m", "aiosmtpd", "-n", "-l", &at.to_string()]);
     command.args(["-c", "aiosmtpd.handlers.Debugging", "stdout"]);
     let server = Process::start(&mut command);

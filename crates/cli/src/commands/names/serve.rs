@@ -55,7 +55,7 @@ pub(crate) struct Serve {
     /// Who may make invitations, beside this user; repeatable
     #[arg(long, value_name = "ID")]
     operator: Vec<EndpointId>,
-    /// New users prove their mail address, by smtp://HOST[:PORT][/SENDER]
+    /// New users prove their mail address: smtp://HOST[:PORT][/SENDER]
     #[arg(long, value_name = "RELAY")]
     verify_mail: Option<Smtp>,
     /// The file that names are kept in [default: ~/.local/share/whimbrel/names.redb]
