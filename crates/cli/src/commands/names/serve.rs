@@ -76,7 +76,7 @@ pub(crate) struct Serve {
     /// Requests of one key in a second; further ones wait
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
     requests_per_second: u32,
-    /// Requests from one address (IPv4, or /64) in a second
+    /// Requests from one address (or /64) in a second
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
     requests_per_address: u32,
     /// Where to listen for GET /metrics, in Prometheus' text format
