@@ -110,7 +110,7 @@ async fn all_that_a_user_has_comes_in_one_look_up_with_addresses_and_hidden_name
     let names: Vec<&str> = found.iter().map(|found| found.record().name.as_str()).collect();
     assert_eq!(names, [ADA, "laptop.ada@example.org"]);
     assert!(found.iter().all(|found| found.record().addrs == ada.endpoint.addr().addrs));
-    // Who owns the names is known from then on.
+    // From then on it is known which key owns the names.
     assert_eq!(eves.known_peers().pins().unwrap().owner(&name(ADA)).unwrap().key, ada.endpoint.id());
     assert_eq!(adas.devices_of(&name(ADA)).await.unwrap().len(), 3);
     assert_eq!(eves.devices_of(&name(BOB)).await.unwrap(), []);

@@ -209,7 +209,7 @@ async fn a_relay_that_passes_a_client_on_to_another_server_is_noticed_and_the_co
     round_trip(&connection, 300_000).await;
     assert!(!liar.carries(&connection), "{:?}", connection.stats().paths);
     assert_eq!(connection.peer_id(), server.endpoint.id());
-    // Who has nowhere else to go is not connected, with tickets and early data or without.
+    // A client that has nowhere else to go is not connected, whether it has tickets and sends early data or not.
     let stranger = tcp_client(140, 5).await;
     for dialler in [&client, &stranger] {
         let came = liar.came();
