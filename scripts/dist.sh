@@ -66,9 +66,8 @@ step "building for $target"
 # Panics name the source that they come from: a library's by where cargo keeps it on this machine, which is
 # nobody's business, and 50 KB.
 cargo fetch -q --locked --target "$triple" || fail "cannot fetch the libraries; is there a network?"
-#
-# With frame pointers the program is some 0.6 MB smaller: what lies on the stack is named in a byte less, and the tables for
-# unwinding need not follow each push and pop. Profilers find the callers, too.
+# With frame pointers the program is some 0.6 MB smaller: what lies on the stack is named in a byte less, and the tables
+# for unwinding need not follow each push and pop. Profilers find the callers, too.
 flags='-Cforce-frame-pointers=yes'
 for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
 	flags=$flags${flags:+$(printf '\037')}--remap-path-prefix=$sources=

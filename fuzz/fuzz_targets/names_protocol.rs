@@ -12,7 +12,7 @@ use whimbrel_names::{Decision, Proposal, Voucher};
 fuzz_target!(|data: &[u8]| {
     // It is read before its signature is looked at.
     assert!(Voucher::verify(data, EndpointId::from_bytes(&[7; 32])).is_err());
-    // Nobody has the keys to sign one that makes sense, and a fuzzer does not guess a signature.
+    // A fuzzer has no key to sign one that makes sense, and does not guess a signature.
     let _ = (Proposal::read(data), Decision::read(data));
     let (at, bytes) = data.split_first().map_or((0, data), |(at, rest)| (usize::from(*at), rest));
     let (first, second) = bytes.split_at(at.min(bytes.len()));

@@ -209,7 +209,7 @@ fn a_manager_that_is_killed_under_load_breaks_no_object_and_the_next_one_decides
         world.until_decided();
         for _ in 0..3 {
             manager.kill();
-            // Nobody decides now.
+            // No manager decides now.
             until_more(&loaded, &failed);
             manager = world.manager();
             until_more(&loaded, &failed);

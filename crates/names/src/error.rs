@@ -66,7 +66,7 @@ codes! {
     StandsForGroup = 22,
     /// The user was asked already, and has not decided or does not want it.
     AskedAlready = 23,
-    /// Nobody has proved to read the mail of the address that is to be registered.
+    /// There is no proof yet that this user reads the mail of the address that is to be registered.
     NotProved = 24,
     /// The code that was sent by mail is another one, or was used, or has ended.
     BadMailCode = 25,
@@ -287,7 +287,7 @@ pub enum NamesError {
     /// Too many proposals wait.
     #[error("too many requests wait for {0}, or of yours; withdraw one, or try again in a few days")]
     TooManyProposals(Name),
-    /// Nobody has proved to read the mail of the address that is to be registered.
+    /// There is no proof yet that this user reads the mail of the address that is to be registered.
     #[error(
         "this name service registers {0} for who reads its mail: `whimbrel id register {0}` has it send a code"
     )]

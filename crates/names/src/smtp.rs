@@ -27,7 +27,7 @@ const LINES: usize = 64;
 pub struct Smtp {
     host: String,
     port: u16,
-    /// Who sends; `names@` the receiver's domain if nobody is named.
+    /// The sender; `names@` the receiver's domain if none is given.
     sender: Option<Name>,
 }
 

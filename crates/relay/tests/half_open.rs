@@ -60,7 +60,7 @@ async fn ends(socket: &mut TcpStream, within: Duration) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_one_address_sends_through_a_relay_make_room_among_themselves() {
     let relay = relay(TEST, 1, Allow::Any, Limits::default()).await;
-    // Nobody is to go because it takes long.
+    // No client is to be dropped because it takes long.
     let patient = Duration::from_secs(600);
     let config = Config { max_half_open: MAX, handshake_timeout: patient, ..Config::default() };
     let server = Served::start_limited(TEST, 2, vec![at(&relay)], config).await;

@@ -73,7 +73,7 @@ enum Action {
     /// Accept another user's request
     #[command(after_help = after("Example:\n  whimbrel friends accept ada@example.org"))]
     Accept {
-        /// Who asked: the user's name, or the words of the request
+        /// From whom it is: the user's name, or the words of the request
         user: String,
         /// Print a JSON object
         #[arg(long)]

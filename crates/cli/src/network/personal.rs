@@ -56,7 +56,7 @@ impl Personal {
     /// # Errors
     /// As [`place`](Self::place).
     pub(super) fn check(&self, globals: &Globals) -> Result<()> {
-        // Nobody gets a key by a mistyped name.
+        // A mistyped name makes no key.
         if !own_group::is_any_kept()? {
             return Err(self.unknown());
         }

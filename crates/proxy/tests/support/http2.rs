@@ -60,7 +60,7 @@ impl Http2Origin {
                         async move { Ok::<_, Infallible>(state.answer(from, request).await) }
                     });
                     let serving = http2::Builder::new(TokioExecutor::new());
-                    // Who has left needs no more.
+                    // A client that has left needs no more.
                     let _ = serving.serve_connection(TokioIo::new(stream), service).await;
                 });
             }

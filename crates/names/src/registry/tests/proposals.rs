@@ -201,7 +201,7 @@ async fn forgers_strangers_and_those_whose_word_was_taken_back_propose_and_decid
         let id = ProposalId::of(&of_bob(&word, START).sign(&key(3)).unwrap());
         let taken = registry.withdraw(key(3).id(), Some(&word.encode()), id, after(11)).await;
         assert_eq!(taken, Err(NamesError::Revoked(name(phone))));
-        // Nobody decides for ada, and bob does not for himself.
+        // A stranger cannot decide for ada, and bob cannot for himself.
         for by in [9, 2] {
             let by_other = Decision { by: key(by).id(), ..decision(id, true) }.sign(&key(by)).unwrap();
             let decided = registry.decide(key(by).id(), &by_other, after(12)).await;
