@@ -34,7 +34,7 @@ impl<T> Window<T> {
         }
         let place = number - self.first;
         if place > self.row.len() as u64 {
-            self.retire(self.row.len());
+            (0..self.row.len()).for_each(|_| self.retire());
             self.first = number;
         }
         let place = (number - self.first) as usize;
@@ -105,22 +105,20 @@ impl<T> Window<T> {
     /// Empty places at the front go, and what keeps many empty places behind it moves.
     fn trim(&mut self) {
         while self.row.front().is_some_and(Option::is_none) || self.row.len() > 2 * self.taken + SLACK {
-            self.retire(1);
+            self.retire();
         }
         if self.row.is_empty() && self.row.capacity() > SLACK {
             self.row = VecDeque::new();
         }
     }
 
-    /// The first places of the row go; what is in them moves.
-    fn retire(&mut self, places: usize) {
-        for item in self.row.drain(..places) {
-            if let Some(item) = item {
-                self.old.insert(self.first, item);
-                self.taken -= 1;
-            }
-            self.first += 1;
+    /// The first place of the row goes; what is in it moves.
+    fn retire(&mut self) {
+        if let Some(item) = self.row.pop_front().flatten() {
+            self.old.insert(self.first, item);
+            self.taken -= 1;
         }
+        self.first += 1;
     }
 }
 
