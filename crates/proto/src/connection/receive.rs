@@ -70,17 +70,21 @@ impl Connection {
         let mut flowing = false;
         let mut position = 0;
         loop {
+            let opens = first && position == 0;
+            if !opens && let Some(piece) = frame::piece(&mut reader)? {
+                (eliciting, position) = (true, position + 1);
+                flowing |= !piece.data.is_empty();
+                self.session.messages.take_piece(piece, &mut self.events)?;
+                continue;
+            }
             match frame::step(&mut reader)? {
                 Step::End => break,
                 // It means something to its sender, who may wait for the acknowledgement.
                 Step::Skipped => eliciting = true,
                 Step::Frame(frame) => {
                     eliciting |= !matches!(frame, Frame::Ack(_) | Frame::Refuse { .. });
-                    flowing |= matches!(
-                        &frame,
-                        Frame::Stream { data, .. } | Frame::Message { data, .. } if !data.is_empty()
-                    );
-                    self.take_frame(now, id, frame, first && position == 0)?;
+                    flowing |= matches!(&frame, Frame::Stream { data, .. } if !data.is_empty());
+                    self.take_frame(now, id, frame, opens)?;
                     position += 1;
                 }
             }

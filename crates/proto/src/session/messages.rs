@@ -7,7 +7,7 @@ use crate::content::Content;
 use crate::draft::{Draft, MIN_PIECE, SMALL_FRAME};
 use crate::error::{DecodeError, ProtocolError};
 use crate::event::Events;
-use crate::frame::Frame;
+use crate::frame::{Frame, Piece};
 use crate::message::MessageStats;
 use crate::message::receiver::Receiver;
 use crate::message::sender::{Chance, Sender};
@@ -54,11 +54,17 @@ impl Messages {
         Ok(Self { sender, receiver: Receiver::read_back(reader, window, journals, events)? })
     }
 
+    /// Takes a message, or a piece of one.
+    pub(crate) fn take_piece(&mut self, piece: Piece<'_>, events: &mut Events) -> Result<(), ProtocolError> {
+        let Piece { header, size, offset, data } = piece;
+        self.receiver.piece(header, size, offset, data, events)
+    }
+
     /// Takes what the peer says in a frame about messages.
     pub(crate) fn take(&mut self, frame: &Frame<'_>, events: &mut Events) -> Result<(), ProtocolError> {
         match *frame {
             Frame::Message { header, size, offset, data } => {
-                self.receiver.piece(header, size, offset, data, events)
+                self.take_piece(Piece { header, size, offset, data }, events)
             }
             Frame::Skip(skip) => self.receiver.skip(skip, events),
             Frame::MaxMessages(limit) => {
