@@ -263,9 +263,7 @@ impl Connection {
         if let Heard::Timely(delay) = heard {
             path.measure(now, &acknowledged, delay);
         }
-        let is_stream =
-            |content: &Content| matches!(content, Content::Stream { .. } | Content::Message { .. });
-        if acknowledged.segments.iter().flat_map(|segment| &segment.contents).any(is_stream) {
+        if acknowledged.segments.iter().flat_map(|segment| &segment.contents).any(Content::is_data) {
             path.liveness.expect_answer();
         }
         if acknowledged.newest().is_some() {
@@ -290,6 +288,10 @@ impl Connection {
                 let range = range.start.into()..range.end.into();
                 let age = self.clock.since_begin(now);
                 self.session.messages.sender.delivered(age, id, range, &mut self.events);
+            }
+            Content::Messages { ids, .. } => {
+                let age = self.clock.since_begin(now);
+                self.session.messages.sender.all_delivered(age, ids, &mut self.events);
             }
             Content::Skip(id) => self.session.messages.sender.skip_delivered(id, &mut self.events),
             Content::PathLost(path) => self.final_was_told(now, path),

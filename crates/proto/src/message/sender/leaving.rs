@@ -47,6 +47,14 @@ pub(crate) struct Chance {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Copied(usize);
 
+/// What was said of a message.
+struct Encoded {
+    /// Its class is reliable.
+    reliable: bool,
+    /// All of it was said.
+    whole: bool,
+}
+
 /// What came of a lane's turn.
 enum Turned {
     /// It put so many bytes in.
@@ -311,14 +319,18 @@ impl Sender {
     }
 
     fn put_frame(&self, id: u64, range: Range<u64>, draft: &mut Draft<'_>) {
-        if let Some(reliable) = self.encode_piece(id, &range, draft.out) {
-            let (start, end) = (range.start as u32, range.end as u32);
-            draft.contents.push(Content::Message { id, range: start..end, reliable, elsewhere: false });
+        let Some(Encoded { reliable, whole }) = self.encode_piece(id, &range, draft.out) else {
+            return;
+        };
+        if whole {
+            return draft.note_message(id, reliable);
         }
+        let (start, end) = (range.start as u32, range.end as u32);
+        draft.contents.push(Content::Message { id, range: start..end, reliable, elsewhere: false });
     }
 
-    /// Appends a piece's frame. Returns whether its class is reliable.
-    fn encode_piece(&self, id: u64, range: &Range<u64>, out: &mut Vec<u8>) -> Option<bool> {
+    /// Appends a piece's frame.
+    fn encode_piece(&self, id: u64, range: &Range<u64>, out: &mut Vec<u8>) -> Option<Encoded> {
         let (message, header) = self.header(id)?;
         let whole = range.end - range.start == message.size();
         frame::put(out, if whole { kind::MESSAGE } else { kind::MESSAGE_PIECE }, |out| {
@@ -328,7 +340,7 @@ impl Sender {
             }
             out.extend_from_slice(message.bytes(range));
         });
-        Some(header.class.reliable)
+        Some(Encoded { reliable: header.class.reliable, whole })
     }
 
     fn header(&self, id: u64) -> Option<(&super::Outgoing, MessageHeader)> {
@@ -386,7 +398,7 @@ impl Sender {
 
     /// Appends a datagram's frame, with a whole message.
     fn put_datagram(&mut self, id: u64, range: &Range<u64>, out: &mut Vec<u8>) -> Option<Leaver> {
-        let reliable = self.encode_piece(id, range, out)?;
+        let Encoded { reliable, .. } = self.encode_piece(id, range, out)?;
         let message = self.messages.get_mut(id)?;
         let repetition = reliable.then_some(message.datagrams);
         message.datagrams = message.datagrams.saturating_add(1);
