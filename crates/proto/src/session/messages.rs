@@ -232,8 +232,10 @@ impl Session {
                 continue;
             }
             let of_stream = messages & bit == 0 || (streams & bit != 0 && *lead < 0);
+            let alone = streams == 0 && messages == bit;
             let sent = match of_stream {
                 true => self.streams.put_at(level, limit, true, draft, events),
+                false if alone => self.messages.sender.put_all(level, now, chance, limit, draft, events),
                 false => self.messages.sender.put_one(level, now, chance, limit, draft, events),
             };
             let bytes = (draft.len() - before) as u64;
@@ -241,7 +243,12 @@ impl Session {
                 (false, true) => barren_streams |= bit,
                 (false, false) => barren_messages |= bit,
                 (true, of_stream) => {
-                    *lead += if of_stream { bytes as i64 } else { -(bytes as i64) };
+                    *lead += match of_stream {
+                        true => bytes as i64,
+                        // Nobody waited meanwhile who could make up for them.
+                        false if alone => 0,
+                        false => -(bytes as i64),
+                    };
                     self.mixing.ageing.note(level, bytes, streams | messages);
                     pacing.spend_at(level, bytes);
                 }

@@ -95,6 +95,25 @@ impl Sender {
         false
     }
 
+    /// As [`put_one`](Self::put_one), until the segment is as long as it should become, or nothing is left that
+    /// fits.
+    pub(crate) fn put_all(
+        &mut self,
+        level: u8,
+        now: Duration,
+        chance: Chance,
+        limit: usize,
+        draft: &mut Draft<'_>,
+        events: &mut Events,
+    ) -> bool {
+        let before = draft.len();
+        while draft.room() >= MIN_PIECE
+            && draft.len() < limit
+            && self.put_one(level, now, chance, limit, draft, events)
+        {}
+        draft.len() > before
+    }
+
     fn put_from(
         &mut self,
         lane: usize,
