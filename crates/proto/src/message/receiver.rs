@@ -1,10 +1,12 @@
 //! Messages on their way in: pieces become messages, messages are brought into their order, and wait in one
 //! queue for the application.
 
+mod ahead;
 mod snapshot;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use self::ahead::Ahead;
 use super::credit::RecvCredit;
 use super::order::{Order, Verdict};
 use super::partial::{MAX_PIECES, Partial};
@@ -26,6 +28,11 @@ struct Whole {
 impl Whole {
     fn cost(&self) -> u64 {
         cost(self.data.len() as u64)
+    }
+
+    fn into_message(self) -> Message {
+        let Self { flow, class, tag, data } = self;
+        Message { flow: FlowId(flow), class, tag, data }
     }
 }
 
@@ -99,6 +106,7 @@ pub(crate) struct Receiver {
     /// Pieces of them that lie apart from each other.
     pieces: usize,
     arrived: Arrived,
+    ahead: Ahead,
     credit: RecvCredit,
     /// The peer has to be told what it may send.
     tell_credit: bool,
@@ -117,6 +125,7 @@ impl Receiver {
             partial: BTreeMap::new(),
             pieces: 0,
             arrived: Arrived::default(),
+            ahead: Ahead::default(),
             credit: RecvCredit::new(window),
             tell_credit: false,
             open: window > 0,
@@ -144,9 +153,8 @@ impl Receiver {
 
     fn give_out(&mut self, whole: Whole) -> Message {
         self.give_back(whole.cost());
-        let Whole { flow, class, tag, data } = whole;
-        self.held -= data.len() as u64;
-        Message { flow: FlowId(flow), class, tag, data }
+        self.held -= whole.data.len() as u64;
+        whole.into_message()
     }
 
     /// A piece of a message arrives: `data` from `offset` on, of `size` bytes in all. The frame's decoder has

@@ -13,7 +13,7 @@ use crate::varint::Reader;
 
 impl Receiver {
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
-        self.credit.write_down(out);
+        self.credit.write_down(out, self.ahead.cost());
         let Counts { received, discarded, duplicates } = self.counts;
         numbers(out, [received, discarded, duplicates]);
         number(out, self.flows.len() as u64);
