@@ -52,7 +52,20 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Closed`] once the connection is over and all messages are taken.
     pub async fn recv_message(&self) -> Result<Message, ConnectionError> {
-        self.next_message(|engine| engine.recv_message(), Wakers::wait_for_message).await
+        poll_fn(|cx| {
+            let mut inbox = self.shared().inbox.open();
+            if !inbox.is_empty() {
+                let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+                if let Some((message, is_step)) = inbox.next() {
+                    if is_step {
+                        coop.made_progress();
+                    }
+                    return Poll::Ready(Ok(message));
+                }
+            }
+            self.poll_next(cx, move |engine| inbox.refill(engine), Wakers::wait_for_message)
+        })
+        .await
     }
 
     /// Waits for a message that `take` finds; `wait` notes the task meanwhile.
@@ -61,27 +74,34 @@ impl Connection {
         take: impl Fn(&mut Engine) -> Option<Message>,
         wait: impl Fn(&mut Wakers, &Context<'_>),
     ) -> Result<Message, ConnectionError> {
-        poll_fn(|cx| {
-            let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
-            let mut state = self.shared().lock();
-            if let Some(message) = take(&mut state.engine) {
-                // More credit for the peer goes out with the next segment; a large grant at once.
-                if state.engine.has_urgent_control() {
-                    state.wakers.drive();
-                }
-                if state.effort.is_step(message.data.len()) {
-                    coop.made_progress();
-                }
-                return Poll::Ready(Ok(message));
+        poll_fn(|cx| self.poll_next(cx, &take, &wait)).await
+    }
+
+    fn poll_next(
+        &self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut Engine) -> Option<Message>,
+        wait: impl FnOnce(&mut Wakers, &Context<'_>),
+    ) -> Poll<Result<Message, ConnectionError>> {
+        let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+        let mut state = self.shared().lock();
+        let taken = take(&mut state.engine);
+        // More credit for the peer goes out with the next segment; a large grant at once.
+        if state.engine.has_urgent_control() {
+            state.wakers.drive();
+        }
+        if let Some(message) = taken {
+            if state.effort.is_step(message.data.len()) {
+                coop.made_progress();
             }
-            if state.engine.end_reason().is_some() {
-                drop(state);
-                return Poll::Ready(Err(self.closed_error()));
-            }
-            wait(&mut state.wakers, cx);
-            Poll::Pending
-        })
-        .await
+            return Poll::Ready(Ok(message));
+        }
+        if state.engine.end_reason().is_some() {
+            drop(state);
+            return Poll::Ready(Err(self.closed_error()));
+        }
+        wait(&mut state.wakers, cx);
+        Poll::Pending
     }
 
     /// The largest message that the peer takes, in bytes; 0 if it takes none, or has not said so yet.
