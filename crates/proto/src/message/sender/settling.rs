@@ -149,9 +149,10 @@ impl Sender {
 
     /// A message has its end: both sides know of it, or it never left.
     pub(super) fn settle(&mut self, id: u64, outcome: Outcome, events: &mut Events) {
-        let Some(message) = self.messages.remove(id) else {
+        let Some(message) = self.messages.get(id) else {
             return;
         };
+        let (of, told, silent) = (message.flow, message.told, message.silent);
         self.held -= message.held();
         if message.fate.is_none() {
             if let Some(tag) = message.tag {
@@ -187,10 +188,11 @@ impl Sender {
         }
         if flow.blocked && flow.queued <= flow.options.queue / 2 {
             flow.blocked = false;
-            events.push(Event::FlowWritable(message.flow));
+            events.push(Event::FlowWritable(of));
         }
-        if !message.told {
-            self.tell(id, message.flow, outcome, message.silent, events);
+        self.messages.remove(id);
+        if !told {
+            self.tell(id, of, outcome, silent, events);
         }
         let queue = &mut self.lanes[lane];
         if queue.backlog == 0 || std::mem::take(&mut queue.parked) {
