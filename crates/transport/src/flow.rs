@@ -216,8 +216,9 @@ impl Flow {
     /// [`Refused`] gives the message back: with [`SendError::Full`] if the queue has no room.
     pub fn try_send(&self, data: impl Into<Vec<u8>>, options: SendOptions) -> Result<Sent, Refused> {
         let shared = &self.inner.handle.shared;
+        let now = Instant::now();
         let mut state = shared.lock();
-        let sent = self.offer(&mut state, Parcel::new(data, options));
+        let sent = self.offer(now, &mut state, Parcel::new(data, options));
         let sent = sent.map_err(|(error, parcel)| Refused { error, data: parcel.data })?;
         shared.after_write(state);
         Ok(sent)
@@ -266,9 +267,11 @@ impl Flow {
         let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         let Some(waiting) = parcel.take() else { return Poll::Pending };
         let shared = &self.inner.handle.shared;
+        // Others should not wait for the clock to be read.
+        let now = Instant::now();
         let mut state = shared.lock();
         let size = waiting.data.len();
-        let result = match self.offer(&mut state, waiting) {
+        let result = match self.offer(now, &mut state, waiting) {
             Err((SendError::Full, back)) => {
                 *parcel = Some(back);
                 state.wakers.wait_for_room(self.inner.id, cx);
@@ -285,9 +288,14 @@ impl Flow {
     }
 
     /// Gives the parcel back if it is not taken.
-    fn offer<'a>(&self, state: &mut State, parcel: Parcel<'a>) -> Result<Sent, (SendError, Parcel<'a>)> {
+    fn offer<'a>(
+        &self,
+        now: Instant,
+        state: &mut State,
+        parcel: Parcel<'a>,
+    ) -> Result<Sent, (SendError, Parcel<'a>)> {
         let Parcel { data, options, replaces } = parcel;
-        let (flow, now) = (self.inner.id, Instant::now());
+        let flow = self.inner.id;
         let taken = match replaces {
             None => state.engine.send_message(now, flow, data, options),
             Some(drop) => state.engine.replace_messages(now, drop, flow, data, options),

@@ -81,8 +81,7 @@ impl Connection {
         if self.held {
             return Err(Refused { error: SendError::Full, data });
         }
-        self.clock.tell(now);
-        let age = self.clock.since_begin(now);
+        let age = self.clock.tell(now);
         let sender = &mut self.session.messages.sender;
         if sender.is_unreliable(flow) {
             options.lifetime.get_or_insert(self.timeouts.unreliable_patience);
