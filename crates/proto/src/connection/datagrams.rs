@@ -123,17 +123,19 @@ impl Connection {
     ) {
         let age = self.clock.since_begin(now);
         let beside = self.paths.get(chance.path).is_none_or(|path| path.figures.has_room());
-        while leavers.len() < MOST_TOGETHER {
+        let mut waiting = self.session.messages.sender.waiting_alone(levels, chance);
+        while waiting > 0 && leavers.len() < MOST_TOGETHER {
             let taken = (out.len() - begin) as u64;
-            let chance = Chance { datagram: chance.datagram.saturating_sub(taken), ..chance };
-            let waiting = self.session.messages.sender.waiting_alone(levels, chance);
-            if waiting == 0 || self.pacing.room(now, taken + 1) <= taken {
+            if self.pacing.room(now, taken + 1) <= taken {
                 return;
             }
+            let chance = Chance { datagram: chance.datagram.saturating_sub(taken), ..chance };
             let portion = Portion { chunk: chance.datagram, levels, now: age, chance };
             let beside = beside || waiting > LITTLE;
             let put = self.session.put_datagram(portion, beside, &mut self.pacing, out, &mut self.events);
             let Some(leaver) = put else { return };
+            // An empty one counts as a byte.
+            waiting = waiting.saturating_sub(leaver.size.max(1));
             leavers.push(leaver);
         }
     }
