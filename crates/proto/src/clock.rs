@@ -29,9 +29,11 @@ impl Clock {
         (self.origin, self.age) = (origin, age);
     }
 
-    /// This side is told the time.
-    pub(crate) fn tell(&mut self, now: Instant) {
-        self.told = self.told.max(self.since_begin(now));
+    /// This side is told the time. Returns how old the connection is then.
+    pub(crate) fn tell(&mut self, now: Instant) -> Duration {
+        let age = self.since_begin(now);
+        self.told = self.told.max(age);
+        age
     }
 
     /// How old the connection was when this side was last told the time.

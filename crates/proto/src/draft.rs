@@ -44,7 +44,15 @@ impl<'a> Draft<'a> {
         self.contents.extend(content);
     }
 
-    /// Takes back the last frame, and what it said: the segment was `len` bytes long before it.
+    /// Notes that a whole message was put in.
+    pub(crate) fn note_message(&mut self, id: u64, reliable: bool) {
+        if !self.contents.last_mut().is_some_and(|last| last.is_followed_by(id, reliable)) {
+            self.contents.push(Content::message(id, reliable));
+        }
+    }
+
+    /// Takes back the last frame, and what it said, which was no message: the segment was `len` bytes long before
+    /// it.
     pub(crate) fn take_back(&mut self, len: usize) {
         self.out.truncate(self.start + len);
         self.contents.pop();

@@ -23,8 +23,8 @@ use crate::secret::Claim;
 pub use decode::decode;
 pub(crate) use decode::{Step, step};
 pub(crate) use encode::{put, put_length_prefixed};
-pub(crate) use message::put_extent;
 pub use message::{MessageHeader, Place, Skip};
+pub(crate) use message::{Piece, piece, put_extent};
 
 /// Protocol version in OPEN.
 pub const VERSION: u8 = 1;

@@ -52,7 +52,20 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Closed`] once the connection is over and all messages are taken.
     pub async fn recv_message(&self) -> Result<Message, ConnectionError> {
-        self.next_message(|engine| engine.recv_message(), Wakers::wait_for_message).await
+        poll_fn(|cx| {
+            let mut inbox = self.shared().inbox.open();
+            if !inbox.is_empty() {
+                let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+                if let Some((message, is_step)) = inbox.next() {
+                    if is_step {
+                        coop.made_progress();
+                    }
+                    return Poll::Ready(Ok(message));
+                }
+            }
+            self.poll_next(cx, move |engine| inbox.refill(engine), Wakers::wait_for_message)
+        })
+        .await
     }
 
     /// Waits for a message that `take` finds; `wait` notes the task meanwhile.
@@ -61,27 +74,34 @@ impl Connection {
         take: impl Fn(&mut Engine) -> Option<Message>,
         wait: impl Fn(&mut Wakers, &Context<'_>),
     ) -> Result<Message, ConnectionError> {
-        poll_fn(|cx| {
-            let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
-            let mut state = self.shared().lock();
-            if let Some(message) = take(&mut state.engine) {
-                // More credit for the peer goes out with the next segment; a large grant at once.
-                if state.engine.has_urgent_control() {
-                    state.wakers.drive();
-                }
-                if state.effort.is_step(message.data.len()) {
-                    coop.made_progress();
-                }
-                return Poll::Ready(Ok(message));
+        poll_fn(|cx| self.poll_next(cx, &take, &wait)).await
+    }
+
+    fn poll_next(
+        &self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut Engine) -> Option<Message>,
+        wait: impl FnOnce(&mut Wakers, &Context<'_>),
+    ) -> Poll<Result<Message, ConnectionError>> {
+        let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+        let mut state = self.shared().lock();
+        let taken = take(&mut state.engine);
+        // More credit for the peer goes out with the next segment; a large grant at once.
+        if state.engine.has_urgent_control() {
+            state.wakers.drive();
+        }
+        if let Some(message) = taken {
+            if state.effort.is_step(message.data.len()) {
+                coop.made_progress();
             }
-            if state.engine.end_reason().is_some() {
-                drop(state);
-                return Poll::Ready(Err(self.closed_error()));
-            }
-            wait(&mut state.wakers, cx);
-            Poll::Pending
-        })
-        .await
+            return Poll::Ready(Ok(message));
+        }
+        if state.engine.end_reason().is_some() {
+            drop(state);
+            return Poll::Ready(Err(self.closed_error()));
+        }
+        wait(&mut state.wakers, cx);
+        Poll::Pending
     }
 
     /// The largest message that the peer takes, in bytes; 0 if it takes none, or has not said so yet.
@@ -196,8 +216,9 @@ impl Flow {
     /// [`Refused`] gives the message back: with [`SendError::Full`] if the queue has no room.
     pub fn try_send(&self, data: impl Into<Vec<u8>>, options: SendOptions) -> Result<Sent, Refused> {
         let shared = &self.inner.handle.shared;
+        let now = Instant::now();
         let mut state = shared.lock();
-        let sent = self.offer(&mut state, Parcel::new(data, options));
+        let sent = self.offer(now, &mut state, Parcel::new(data, options));
         let sent = sent.map_err(|(error, parcel)| Refused { error, data: parcel.data })?;
         shared.after_write(state);
         Ok(sent)
@@ -246,9 +267,11 @@ impl Flow {
         let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         let Some(waiting) = parcel.take() else { return Poll::Pending };
         let shared = &self.inner.handle.shared;
+        // Others should not wait for the clock to be read.
+        let now = Instant::now();
         let mut state = shared.lock();
         let size = waiting.data.len();
-        let result = match self.offer(&mut state, waiting) {
+        let result = match self.offer(now, &mut state, waiting) {
             Err((SendError::Full, back)) => {
                 *parcel = Some(back);
                 state.wakers.wait_for_room(self.inner.id, cx);
@@ -265,9 +288,14 @@ impl Flow {
     }
 
     /// Gives the parcel back if it is not taken.
-    fn offer<'a>(&self, state: &mut State, parcel: Parcel<'a>) -> Result<Sent, (SendError, Parcel<'a>)> {
+    fn offer<'a>(
+        &self,
+        now: Instant,
+        state: &mut State,
+        parcel: Parcel<'a>,
+    ) -> Result<Sent, (SendError, Parcel<'a>)> {
         let Parcel { data, options, replaces } = parcel;
-        let (flow, now) = (self.inner.id, Instant::now());
+        let flow = self.inner.id;
         let taken = match replaces {
             None => state.engine.send_message(now, flow, data, options),
             Some(drop) => state.engine.replace_messages(now, drop, flow, data, options),

@@ -4,6 +4,7 @@ mod dispatch;
 mod effort;
 mod feed;
 mod flush;
+mod inbox;
 mod keep;
 mod news;
 mod outage;
@@ -21,6 +22,8 @@ use std::time::Instant;
 use whimbrel_base::{ConnectionId, EndpointId, SecretKey, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, PathId, PathState, Priority, Side};
 
+use self::inbox::Inbox;
+use self::keep::Keep;
 use self::news::{MoverSignals, News};
 pub(crate) use self::state::{Locked, Revive, State};
 pub(crate) use self::wakers::{Wait, Wakers};
@@ -45,19 +48,28 @@ pub(crate) struct Shared {
     /// This end's own.
     pub(crate) key: Arc<SecretKey>,
     state: Mutex<State>,
+    /// Messages that the application has not taken yet.
+    pub(crate) inbox: Inbox,
     /// For whoever waits for a path, or for the connection's beginning or end.
     pub(crate) news: News,
     /// For the mover.
     pub(crate) mover: MoverSignals,
-    /// Client: where the server may be. A server's is never asked for.
-    remote: OnceLock<Box<Mutex<Whereabouts>>>,
+    /// A server's is never asked for.
+    dialled: OnceLock<Box<Dialled>>,
     policy: Mutex<Arc<PathPolicy>>,
     /// Where this endpoint can be reached, for the peer.
     announcements: Arc<Announcements>,
-    /// Client: where the tokens go that the server tells.
-    aliases: OnceLock<Arc<Aliases>>,
     /// To whom the peer may hand its end over, if the application has said so.
     heirs: Mutex<Option<Box<Allow>>>,
+}
+
+/// What only a client has.
+#[derive(Default)]
+struct Dialled {
+    /// Where the server may be.
+    whereabouts: Mutex<Whereabouts>,
+    /// Where the tokens go that the server tells.
+    aliases: OnceLock<Arc<Aliases>>,
 }
 
 impl Shared {
@@ -75,16 +87,17 @@ impl Shared {
             key: key.into(),
             mover: MoverSignals::of(side),
             state: Mutex::new(State::new(engine)),
+            inbox: Inbox::default(),
             news: News::default(),
-            remote: OnceLock::new(),
+            dialled: OnceLock::new(),
             policy: Mutex::new(policy),
             announcements,
-            aliases: OnceLock::new(),
             heirs: Mutex::default(),
         });
         if side == Side::Client {
             // It was made just now: there is none yet.
-            let _ = shared.remote.set(Box::new(Mutex::new(Whereabouts::given(remote))));
+            let whereabouts = Mutex::new(Whereabouts::given(remote));
+            let _ = shared.dialled.set(Box::new(Dialled { whereabouts, aliases: OnceLock::new() }));
         }
         shared.announcements.tell(&mut shared.lock().engine);
         shared
@@ -154,7 +167,12 @@ impl Shared {
     /// Packs the engine if it may rest. Then nobody drives the connection until somebody takes the [lock](Self::lock),
     /// which calls `revive` when it is given back. False if the engine may not rest.
     pub(crate) fn rest(&self, revive: Revive) -> bool {
-        self.peek().rest(Instant::now(), revive)
+        let mut inbox = self.inbox.open();
+        let mut state = self.peek();
+        if let Keep::Awake(engine) = &mut state.engine {
+            inbox.empty_into(engine);
+        }
+        state.rest(Instant::now(), revive)
     }
 
     /// Has a connection that rests go on if its time has come.
@@ -347,7 +365,8 @@ impl Shared {
 
     /// Client: what is known of where the server is.
     pub(crate) fn whereabouts(&self) -> MutexGuard<'_, Whereabouts> {
-        self.remote.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
+        let dialled = self.dialled.get_or_init(Box::default);
+        dialled.whereabouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Local addresses of paths that are suspect: to be avoided when dialling.

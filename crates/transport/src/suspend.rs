@@ -170,7 +170,9 @@ impl Connection {
     ) -> Result<Contents, SuspendError> {
         let shared = self.shared();
         let places = shared.remote().into_iter().flat_map(Locator::pack).collect();
-        let written = shared.with(|state| {
+        let mut inbox = shared.inbox.open();
+        let written = shared.with(move |state| {
+            inbox.empty_into(&mut state.engine);
             let snapshot = write(&mut state.engine, Instant::now())?;
             let (notice_targets, nearness) = (state.notice_addresses(), state.nearness.flags());
             let (name, by_ticket) = (self.name().cloned(), self.is_by_ticket());

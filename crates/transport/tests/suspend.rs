@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_base::SecretKey;
 use whimbrel_transport::{
     Allow, Class, CloseCode, Connection, ConnectionEvent, Endpoint, Events, Flow, FlowOptions, ListenOptions,
-    Listener, ManualMonitor, ResumeError, SendOptions, Stream, Suspended,
+    Listener, ManualMonitor, Outcome, ResumeError, SendOptions, Stream, Suspended,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -162,6 +162,43 @@ async fn flows_are_there_after_waking_and_close_with_their_last_handle() {
     }
     drop(flows);
     assert!(connection.flows().is_empty());
+}
+
+/// Those that arrived together are taken from the engine together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_the_application_did_not_take_come_after_waking_once_and_in_order() {
+    let key = SecretKey::generate();
+    let server = endpoint(&key, 95).await;
+    let mut listener = listen(&server).await;
+    let client = endpoint(&SecretKey::generate(), 96).await;
+    let connection = client.connect(server.addr()).await.unwrap();
+    let flow = connection.open_flow(FlowOptions::new(Class::RELIABLE_SEQUENCED)).await.unwrap();
+    let served = within(listener.accept()).await.unwrap();
+    for number in 0..200_u8 {
+        flow.send([number; 100], SendOptions::default()).await.unwrap();
+    }
+    let all_came = async {
+        while served.stats().messages.received < 200 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(all_came).await;
+    for number in 0..10 {
+        assert_eq!(within(served.recv_message()).await.unwrap().data, [number; 100]);
+    }
+    let asleep = served.suspend(Duration::from_secs(5)).await.unwrap();
+    assert!(within(served.recv_message()).await.is_err(), "it is in the snapshot, and nowhere else");
+    drop(listener);
+    server.close(Duration::from_secs(5)).await;
+
+    let server = endpoint(&key, 97).await;
+    let _listener = listen(&server).await;
+    let served = server.resume(&asleep).await.unwrap();
+    let told = flow.send([200; 100], SendOptions::default()).await.unwrap();
+    for number in 10..=200 {
+        assert_eq!(within(served.recv_message()).await.unwrap().data, [number; 100]);
+    }
+    assert_eq!(within(told).await, Outcome::Delivered);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,7 +9,7 @@ use super::Connection;
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
 use crate::error::{DecodeError, ProtocolError};
-use crate::frame::{self, Frame, Step};
+use crate::frame::{self, Frame, Piece, Step};
 use crate::ids::PathId;
 use crate::message::sender::Chance;
 use crate::message::turns::Levels;
@@ -23,6 +23,8 @@ const ANSWERS: u64 = varint::MAX;
 const LITTLE: u64 = 4096;
 /// So many messages share a datagram, at most: what is lost with it is bounded too.
 const MOST_TOGETHER: usize = 64;
+/// So many that arrive together need no memory of their own.
+const FEW_TOGETHER: usize = 12;
 /// What such a datagram takes, at most.
 const ANSWERS_SIZE: u64 = 8 + frame::DATAGRAMS_SIZE as u64;
 
@@ -121,17 +123,19 @@ impl Connection {
     ) {
         let age = self.clock.since_begin(now);
         let beside = self.paths.get(chance.path).is_none_or(|path| path.figures.has_room());
-        while leavers.len() < MOST_TOGETHER {
+        let mut waiting = self.session.messages.sender.waiting_alone(levels, chance);
+        while waiting > 0 && leavers.len() < MOST_TOGETHER {
             let taken = (out.len() - begin) as u64;
-            let chance = Chance { datagram: chance.datagram.saturating_sub(taken), ..chance };
-            let waiting = self.session.messages.sender.waiting_alone(levels, chance);
-            if waiting == 0 || self.pacing.room(now, taken + 1) <= taken {
+            if self.pacing.room(now, taken + 1) <= taken {
                 return;
             }
+            let chance = Chance { datagram: chance.datagram.saturating_sub(taken), ..chance };
             let portion = Portion { chunk: chance.datagram, levels, now: age, chance };
             let beside = beside || waiting > LITTLE;
             let put = self.session.put_datagram(portion, beside, &mut self.pacing, out, &mut self.events);
             let Some(leaver) = put else { return };
+            // An empty one counts as a byte.
+            waiting = waiting.saturating_sub(leaver.size.max(1));
             leavers.push(leaver);
         }
     }
@@ -213,12 +217,12 @@ impl Connection {
             return self.take_answers(now, id, &mut reader);
         }
         // All of it, before anything is done.
-        let mut messages: SmallVec<[Frame<'_>; 1]> = SmallVec::new();
+        let mut messages: SmallVec<[Piece<'_>; FEW_TOGETHER]> = SmallVec::new();
         while messages.is_empty() || !reader.is_empty() {
-            let Step::Frame(message @ Frame::Message { header, size, data, .. }) = frame::step(&mut reader)?
-            else {
+            let Some(message) = frame::piece(&mut reader)? else {
                 return Err(DecodeError::Invalid("datagram").into());
             };
+            let Piece { header, size, data, .. } = message;
             let allowed = (reliable || !header.class.reliable) && (bundles || messages.is_empty());
             if !allowed || number == ANSWERS || data.len() as u64 != size {
                 return Err(DecodeError::Invalid("datagram").into());
@@ -229,8 +233,8 @@ impl Connection {
         if path.is_suspect() && path.liveness.revives_by_hearing() {
             self.note_progress(id, now);
         }
-        let mut fresh = messages.iter().filter(|_| fresh);
-        fresh.try_for_each(|message| self.session.messages.take(message, &mut self.events))
+        let mut fresh = messages.into_iter().filter(|_| fresh);
+        fresh.try_for_each(|message| self.session.messages.take_piece(message, &mut self.events))
     }
 
     /// The peer tells in a datagram what it has.

@@ -1,5 +1,6 @@
 //! What the application does with messages.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::Connection;
@@ -80,8 +81,7 @@ impl Connection {
         if self.held {
             return Err(Refused { error: SendError::Full, data });
         }
-        self.clock.tell(now);
-        let age = self.clock.since_begin(now);
+        let age = self.clock.tell(now);
         let sender = &mut self.session.messages.sender;
         if sender.is_unreliable(flow) {
             options.lifetime.get_or_insert(self.timeouts.unreliable_patience);
@@ -98,6 +98,33 @@ impl Connection {
     /// still be taken.
     pub fn recv_message(&mut self) -> Option<Message> {
         if self.held { None } else { self.session.messages.receiver.take() }
+    }
+
+    /// Takes messages as [`recv_message`](Self::recv_message) does, but so many at once, and no further one once
+    /// they have so many `bytes`: for a driver that gives them to the application one by one. They count as unread
+    /// until they are [settled](Self::settle_messages), and go [back](Self::put_messages_back) before a
+    /// [snapshot](Self::snapshot), which does not have them otherwise.
+    pub fn take_messages(&mut self, most: usize, bytes: usize, into: &mut VecDeque<Message>) {
+        if !self.held {
+            self.session.messages.receiver.take_ahead(most, bytes, into);
+        }
+    }
+
+    /// The application has all that was [taken at once](Self::take_messages).
+    pub fn settle_messages(&mut self) {
+        self.session.messages.receiver.settle_ahead();
+    }
+
+    /// Puts back the last of what was [taken at once](Self::take_messages): it is what is taken next. The
+    /// application has the rest.
+    pub fn put_messages_back(&mut self, messages: impl DoubleEndedIterator<Item = Message>) {
+        self.session.messages.receiver.put_back(messages);
+    }
+
+    /// [`recv_message`](Self::recv_message) has a message.
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        !self.held && self.session.messages.receiver.has_ready()
     }
 
     /// The application's flows that are open.

@@ -347,7 +347,10 @@ impl Connection {
                 Content::Stream { id, range, fin, .. } => {
                     bytes += self.session.streams.put_back(id, range, fin);
                 }
-                Content::Message { elsewhere: true, .. } => {}
+                Content::Message { elsewhere: true, .. } | Content::Messages { elsewhere: true, .. } => {}
+                Content::Messages { ids, .. } => {
+                    self.session.messages.sender.all_come_back(ids, &mut self.events);
+                }
                 Content::Message { id, range, .. } => {
                     let range = range.start.into()..range.end.into();
                     self.session.messages.sender.come_back(id, range, &mut self.events);

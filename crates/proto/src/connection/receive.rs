@@ -70,17 +70,21 @@ impl Connection {
         let mut flowing = false;
         let mut position = 0;
         loop {
+            let opens = first && position == 0;
+            if !opens && let Some(piece) = frame::piece(&mut reader)? {
+                (eliciting, position) = (true, position + 1);
+                flowing |= !piece.data.is_empty();
+                self.session.messages.take_piece(piece, &mut self.events)?;
+                continue;
+            }
             match frame::step(&mut reader)? {
                 Step::End => break,
                 // It means something to its sender, who may wait for the acknowledgement.
                 Step::Skipped => eliciting = true,
                 Step::Frame(frame) => {
                     eliciting |= !matches!(frame, Frame::Ack(_) | Frame::Refuse { .. });
-                    flowing |= matches!(
-                        &frame,
-                        Frame::Stream { data, .. } | Frame::Message { data, .. } if !data.is_empty()
-                    );
-                    self.take_frame(now, id, frame, first && position == 0)?;
+                    flowing |= matches!(&frame, Frame::Stream { data, .. } if !data.is_empty());
+                    self.take_frame(now, id, frame, opens)?;
                     position += 1;
                 }
             }
@@ -259,9 +263,7 @@ impl Connection {
         if let Heard::Timely(delay) = heard {
             path.measure(now, &acknowledged, delay);
         }
-        let is_stream =
-            |content: &Content| matches!(content, Content::Stream { .. } | Content::Message { .. });
-        if acknowledged.segments.iter().flat_map(|segment| &segment.contents).any(is_stream) {
+        if acknowledged.segments.iter().flat_map(|segment| &segment.contents).any(Content::is_data) {
             path.liveness.expect_answer();
         }
         if acknowledged.newest().is_some() {
@@ -286,6 +288,10 @@ impl Connection {
                 let range = range.start.into()..range.end.into();
                 let age = self.clock.since_begin(now);
                 self.session.messages.sender.delivered(age, id, range, &mut self.events);
+            }
+            Content::Messages { ids, .. } => {
+                let age = self.clock.since_begin(now);
+                self.session.messages.sender.all_delivered(age, ids, &mut self.events);
             }
             Content::Skip(id) => self.session.messages.sender.skip_delivered(id, &mut self.events),
             Content::PathLost(path) => self.final_was_told(now, path),

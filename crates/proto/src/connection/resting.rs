@@ -43,8 +43,7 @@ impl Connection {
     #[must_use]
     pub fn rests_from(&self) -> Option<Instant> {
         // What the peer says it had of a lost path goes no second time.
-        let is_data = |content: &Content| matches!(content, Content::Stream { .. } | Content::Message { .. });
-        let is_idle = |path: &Path| !path.is_live() && !path.outgoing.contents().any(is_data);
+        let is_idle = |path: &Path| !path.is_live() && !path.outgoing.contents().any(Content::is_data);
         let detached = self.contact.detached_since()?;
         let may_rest = self.side() == Side::Server
             && !self.held

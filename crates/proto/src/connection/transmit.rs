@@ -190,11 +190,11 @@ impl Connection {
     }
 
     fn put_new(&mut self, now: Instant, path: PathId, plan: &Plan, draft: &mut Draft<'_>) {
-        let first = draft.contents.len();
+        let (first, before) = (draft.contents.len(), draft.len());
         let (now, chance) = (self.clock.since_begin(now), self.chance(path));
         let portion = Portion { chunk: plan.chunk, levels: plan.levels, now, chance };
         self.session.put_new(portion, &mut self.pacing, draft, &mut self.events);
-        if draft.contents.len() > first {
+        if draft.len() > before {
             let chunk = self.sharing.count_chunk();
             if let Some(path) = self.paths.get_mut(path) {
                 path.figures.note_used(chunk);

@@ -100,20 +100,113 @@ fn size(b: &mut Reader<'_>) -> Result<u64, DecodeError> {
     }
 }
 
-pub(super) fn decode<'a>(of: u64, b: &mut Reader<'a>) -> Result<Frame<'a>, DecodeError> {
+/// A message, or a piece of one: far smaller than what a [`Frame`] has room for, and there are many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    /// Which one.
+    pub(crate) header: MessageHeader,
+    /// Bytes of the whole message.
+    pub(crate) size: u64,
+    /// Offset of the first byte.
+    pub(crate) offset: u64,
+    /// The bytes.
+    pub(crate) data: &'a [u8],
+}
+
+/// Takes the next frame if it is a message or a piece of one. Another one stays, for
+/// [`step`](super::step).
+pub(crate) fn piece<'a>(reader: &mut Reader<'a>) -> Result<Option<Piece<'a>>, DecodeError> {
+    if reader.is_empty() {
+        return Ok(None);
+    }
+    let mut ahead = *reader;
+    let of = ahead.varint()?;
+    if of != kind::MESSAGE && of != kind::MESSAGE_PIECE {
+        return Ok(None);
+    }
+    let mut body = Reader::new(ahead.prefixed()?);
+    *reader = ahead;
+    decode_piece(of, &mut body).map(Some)
+}
+
+fn decode_piece<'a>(of: u64, b: &mut Reader<'a>) -> Result<Piece<'a>, DecodeError> {
     let header = MessageHeader::decode(b)?;
     if of == kind::MESSAGE {
         let data = b.rest();
-        return Ok(Frame::Message { header, size: data.len() as u64, offset: 0, data });
+        return Ok(Piece { header, size: data.len() as u64, offset: 0, data });
     }
     let size = size(b)?;
-    if of == kind::SKIP {
-        return Ok(Frame::Skip(Skip { header, size }));
-    }
     let (offset, data) = (b.varint()?, b.rest());
     // A message without bytes has no pieces, and a piece without bytes brings nothing.
     if data.is_empty() || offset.checked_add(data.len() as u64).is_none_or(|end| end > size) {
         return Err(DecodeError::Invalid("extent of a message"));
     }
+    Ok(Piece { header, size, offset, data })
+}
+
+pub(super) fn decode<'a>(of: u64, b: &mut Reader<'a>) -> Result<Frame<'a>, DecodeError> {
+    if of == kind::SKIP {
+        let header = MessageHeader::decode(b)?;
+        return Ok(Frame::Skip(Skip { header, size: size(b)? }));
+    }
+    let Piece { header, size, offset, data } = decode_piece(of, b)?;
     Ok(Frame::Message { header, size, offset, data })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::decode as decode_next;
+    use super::*;
+
+    fn message(size: u64, offset: u64, data: &[u8]) -> Frame<'_> {
+        let class = Class::RELIABLE_SEQUENCED;
+        let place = Some(Place { group: 3, epoch: 4, index: 0 });
+        Frame::Message {
+            header: MessageHeader { flow: 7, number: 300, class, tag: Some(Tag(9)), place },
+            size,
+            offset,
+            data,
+        }
+    }
+
+    #[test]
+    fn a_message_and_a_piece_are_the_same_by_either_way() {
+        for frame in [message(5, 0, b"whole"), message(0, 0, b""), message(900, 20, b"piece")] {
+            let mut bytes = Vec::new();
+            frame.encode(&mut bytes);
+            let mut reader = Reader::new(&bytes);
+            let Piece { header, size, offset, data } = piece(&mut reader).unwrap().unwrap();
+            assert!(reader.is_empty());
+            assert_eq!(Frame::Message { header, size, offset, data }, frame);
+            assert_eq!(decode_next(&mut Reader::new(&bytes)), Ok(Some(frame)));
+        }
+    }
+
+    #[test]
+    fn a_type_may_be_written_longer_than_needed() {
+        let mut bytes = Vec::new();
+        message(5, 0, b"whole").encode(&mut bytes);
+        assert_eq!(u64::from(bytes[0]), kind::MESSAGE);
+        bytes[0] = 0x40;
+        bytes.insert(1, kind::MESSAGE as u8);
+        assert_eq!(piece(&mut Reader::new(&bytes)).unwrap().unwrap().data, b"whole");
+    }
+
+    #[test]
+    fn other_frames_stay_where_they_are_and_a_broken_one_is_an_error() {
+        let mut bytes = Vec::new();
+        Frame::MaxMessages(5).encode(&mut bytes);
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(piece(&mut reader), Ok(None));
+        assert_eq!(reader.rest(), bytes);
+        assert_eq!(piece(&mut Reader::new(&[])), Ok(None));
+        let mut bytes = Vec::new();
+        message(900, 20, b"piece").encode(&mut bytes);
+        assert_eq!(piece(&mut Reader::new(&bytes[..bytes.len() - 1])), Err(DecodeError::Truncated));
+        message(3, 2, b"beyond").encode(&mut bytes);
+        let mut reader = Reader::new(&bytes);
+        assert!(piece(&mut reader).is_ok_and(|piece| piece.is_some()));
+        assert_eq!(piece(&mut reader), Err(DecodeError::Invalid("extent of a message")));
+    }
 }

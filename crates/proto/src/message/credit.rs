@@ -135,8 +135,9 @@ impl RecvCredit {
         self.received - self.consumed
     }
 
-    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
-        snapshot::numbers(out, [self.received, self.consumed, self.granted, self.window]);
+    /// Writes it down as if what cost `taken` more had been taken, too.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>, taken: u64) {
+        snapshot::numbers(out, [self.received, self.consumed + taken, self.granted, self.window]);
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {

@@ -1,10 +1,12 @@
 //! Messages on their way in: pieces become messages, messages are brought into their order, and wait in one
 //! queue for the application.
 
+mod ahead;
 mod snapshot;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use self::ahead::Ahead;
 use super::credit::RecvCredit;
 use super::order::{Order, Verdict};
 use super::partial::{MAX_PIECES, Partial};
@@ -26,6 +28,11 @@ struct Whole {
 impl Whole {
     fn cost(&self) -> u64 {
         cost(self.data.len() as u64)
+    }
+
+    fn into_message(self) -> Message {
+        let Self { flow, class, tag, data } = self;
+        Message { flow: FlowId(flow), class, tag, data }
     }
 }
 
@@ -51,6 +58,44 @@ struct Counts {
     duplicates: u64,
 }
 
+/// Messages that wait to be taken.
+#[derive(Debug, Default)]
+struct Arrived {
+    ready: VecDeque<Whole>,
+    /// The first flows are the journals'.
+    journals: bool,
+    /// What arrived on these.
+    journal: VecDeque<Whole>,
+}
+
+impl Arrived {
+    fn deliver(&mut self, whole: Whole, events: &mut Events) {
+        let (queue, event) = match self.journals && whole.flow < JOURNAL_FLOWS {
+            true => (&mut self.journal, Event::JournalReadable),
+            false => (&mut self.ready, Event::MessageReadable),
+        };
+        if queue.is_empty() {
+            events.push(event);
+        }
+        queue.push_back(whole);
+    }
+
+    /// Delivers those whose turn it is.
+    fn deliver_from(&mut self, order: &mut Order<Whole>, events: &mut Events) {
+        while let Some(whole) = order.next() {
+            self.deliver(whole, events);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.ready.len() + self.journal.len()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Whole> {
+        self.ready.iter().chain(&self.journal)
+    }
+}
+
 /// What arrives on the peer's flows.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -60,11 +105,8 @@ pub(crate) struct Receiver {
     partial: BTreeMap<(u64, u64), Partial>,
     /// Pieces of them that lie apart from each other.
     pieces: usize,
-    ready: VecDeque<Whole>,
-    /// The first flows are the journals'.
-    journals: bool,
-    /// What arrived on these.
-    journal: VecDeque<Whole>,
+    arrived: Arrived,
+    ahead: Ahead,
     credit: RecvCredit,
     /// The peer has to be told what it may send.
     tell_credit: bool,
@@ -82,9 +124,8 @@ impl Receiver {
             orders: BTreeMap::new(),
             partial: BTreeMap::new(),
             pieces: 0,
-            ready: VecDeque::new(),
-            journals: false,
-            journal: VecDeque::new(),
+            arrived: Arrived::default(),
+            ahead: Ahead::default(),
             credit: RecvCredit::new(window),
             tell_credit: false,
             open: window > 0,
@@ -95,26 +136,25 @@ impl Receiver {
 
     /// Takes the next message for the application.
     pub(crate) fn take(&mut self) -> Option<Message> {
-        let whole = self.ready.pop_front()?;
+        let whole = self.arrived.ready.pop_front()?;
         Some(self.give_out(whole))
     }
 
     /// Takes the next message for the journals.
     pub(crate) fn take_journal(&mut self) -> Option<Message> {
-        let whole = self.journal.pop_front()?;
+        let whole = self.arrived.journal.pop_front()?;
         Some(self.give_out(whole))
     }
 
     /// What arrives on the first flows is for the journals, from now on.
     pub(crate) fn keep_journals(&mut self) {
-        self.journals = true;
+        self.arrived.journals = true;
     }
 
     fn give_out(&mut self, whole: Whole) -> Message {
         self.give_back(whole.cost());
-        let Whole { flow, class, tag, data } = whole;
-        self.held -= data.len() as u64;
-        Message { flow: FlowId(flow), class, tag, data }
+        self.held -= whole.data.len() as u64;
+        whole.into_message()
     }
 
     /// A piece of a message arrives: `data` from `offset` on, of `size` bytes in all. The frame's decoder has
@@ -185,8 +225,9 @@ impl Receiver {
         self.settle(header.flow, header.number);
         if header.class.sequenced && header.class.reliable {
             let (of, epoch, _) = place_of(&header);
-            self.orders.entry(of).or_default().skip(epoch);
-            self.drain(of, events);
+            let order = self.orders.entry(of).or_default();
+            order.skip(epoch);
+            self.arrived.deliver_from(order, events);
         }
         Ok(())
     }
@@ -206,10 +247,12 @@ impl Receiver {
     }
 
     fn check_place(&self, header: &MessageHeader) -> Result<(), ProtocolError> {
+        if !header.class.sequenced || header.place.is_none() {
+            return Ok(());
+        }
         let (of, epoch, _) = place_of(header);
         let order = self.orders.get(&of);
-        let admits = order.map_or(epoch < super::NUMBER_WINDOW, |order| order.admits(epoch));
-        if header.class.sequenced && header.place.is_some() && !admits {
+        if !order.map_or(epoch < super::NUMBER_WINDOW, |order| order.admits(epoch)) {
             return Err(ProtocolError::Message(
                 header.flow,
                 "too many messages of a group are without an end",
@@ -230,13 +273,14 @@ impl Receiver {
         let MessageHeader { flow, class, tag, .. } = header;
         let whole = Whole { flow, class, tag, data };
         if !class.sequenced {
-            return self.deliver(whole, events);
+            return self.arrived.deliver(whole, events);
         }
         let (of, epoch, index) = place_of(&header);
-        match self.orders.entry(of).or_default().arrive(class.reliable, epoch, index, whole) {
+        let order = self.orders.entry(of).or_default();
+        match order.arrive(class.reliable, epoch, index, whole) {
             Verdict::Deliver(whole) => {
-                self.deliver(whole, events);
-                self.drain(of, events);
+                self.arrived.deliver(whole, events);
+                self.arrived.deliver_from(order, events);
             }
             Verdict::Stale(whole) => {
                 self.counts.discarded += 1;
@@ -245,23 +289,6 @@ impl Receiver {
             }
             Verdict::Waits => {}
         }
-    }
-
-    fn drain(&mut self, of: OrderOf, events: &mut Events) {
-        while let Some(whole) = self.orders.get_mut(&of).and_then(Order::next) {
-            self.deliver(whole, events);
-        }
-    }
-
-    fn deliver(&mut self, whole: Whole, events: &mut Events) {
-        let (queue, event) = match self.journals && whole.flow < JOURNAL_FLOWS {
-            true => (&mut self.journal, Event::JournalReadable),
-            false => (&mut self.ready, Event::MessageReadable),
-        };
-        if queue.is_empty() {
-            events.push(event);
-        }
-        queue.push_back(whole);
     }
 
     fn give_back(&mut self, cost: u64) {
@@ -291,7 +318,7 @@ impl Receiver {
     /// Messages that are here in part, that wait for others, or that wait to be taken.
     pub(crate) fn len(&self) -> usize {
         let waiting: usize = self.orders.values().map(Order::len).sum();
-        self.partial.len() + waiting + self.ready.len() + self.journal.len()
+        self.partial.len() + waiting + self.arrived.len()
     }
 
     /// What was given back of the peer's credit.

@@ -179,10 +179,7 @@ impl Sender {
         if size > most {
             return Err(SendError::TooLarge { size, most });
         }
-        let mut tags: Vec<(FlowId, Tag)> = freed.filter(|(flow, _)| *flow == id).collect();
-        order::by(&mut tags, Ord::cmp);
-        tags.dedup();
-        let freed: u64 = tags.iter().map(|(flow, tag)| self.unsent_with(*flow, *tag)).sum();
+        let freed = if replace { self.unsent_with_any(freed.filter(|(flow, _)| *flow == id)) } else { 0 };
         let queued = flow.queued - freed;
         if queued > 0 && queued + cost(size) > flow.options.queue {
             if let Some(flow) = self.flows.get_mut(id.0 as usize) {
@@ -191,6 +188,14 @@ impl Sender {
             return Err(SendError::Full);
         }
         Ok(())
+    }
+
+    /// What messages with any of these tags take of their queues that would leave them at once.
+    fn unsent_with_any(&self, tags: impl Iterator<Item = (FlowId, Tag)>) -> u64 {
+        let mut tags: Vec<(FlowId, Tag)> = tags.collect();
+        order::by(&mut tags, Ord::cmp);
+        tags.dedup();
+        tags.iter().map(|(flow, tag)| self.unsent_with(*flow, *tag)).sum()
     }
 
     /// What messages with a tag take of the queue that would leave it at once.

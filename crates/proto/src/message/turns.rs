@@ -20,6 +20,8 @@ pub(crate) type Levels = u8;
 pub(crate) struct Ageing {
     /// Bytes that went before each level while it waited, less [`SHARE`] times what it sent itself.
     passed: [i64; LEVELS],
+    /// Nothing is above zero.
+    settled: bool,
 }
 
 impl Ageing {
@@ -37,6 +39,13 @@ impl Ageing {
 
     /// Notes that `level` sent `bytes` while `waiting` had something to send.
     pub(crate) fn note(&mut self, level: u8, bytes: u64, waiting: Levels) {
+        let alone = waiting & !(1 << level) == 0;
+        if alone && self.settled {
+            // As below, where that changes nothing else.
+            self.passed[usize::from(level)] = 0;
+            return;
+        }
+        self.settled = alone;
         let bytes = bytes.min(1 << 30) as i64;
         let more_urgent = waiting & ((1 << level) - 1);
         for (other, passed) in self.passed.iter_mut().enumerate() {
@@ -166,6 +175,25 @@ mod tests {
         ageing.note(1, 1000, 0b11);
         assert_eq!(ageing.choose(0b11), Some(0));
         assert_eq!(Ageing::default().choose(0), None);
+    }
+
+    #[test]
+    fn a_level_that_sends_alone_settles_all_and_counts_anew_beside_others() {
+        let mut ageing = Ageing::default();
+        ageing.note(0, FIRST_TURN as u64, 0b11);
+        assert_eq!(ageing.choose(0b11), Some(1));
+        // The other one does not wait any more: what it had saved up is gone.
+        ageing.note(0, 1, 0b1);
+        ageing.note(0, 1 << 20, 0b1);
+        assert_eq!(ageing.choose(0b11), Some(0));
+        ageing.note(0, FIRST_TURN as u64, 0b11);
+        assert_eq!(ageing.choose(0b11), Some(1));
+        // The debt of one that sent beside a more urgent one ends when it sends alone.
+        ageing.note(1, FIRST_TURN as u64, 0b11);
+        ageing.note(1, 1, 0b10);
+        ageing.note(1, 1, 0b10);
+        ageing.note(0, FIRST_TURN as u64, 0b11);
+        assert_eq!(ageing.choose(0b11), Some(1));
     }
 
     #[test]

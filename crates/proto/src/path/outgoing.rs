@@ -207,19 +207,16 @@ impl Outgoing {
             segment.contents.retain(|content| match content {
                 Content::Stream { elsewhere: true, .. }
                 | Content::Message { elsewhere: true, .. }
+                | Content::Messages { elsewhere: true, .. }
                 | Content::Accept => true,
                 // It arrives here or not at all.
-                Content::Message { reliable: false, .. } => true,
-                Content::Message { .. } => {
+                Content::Message { reliable: false, .. } | Content::Messages { reliable: false, .. } => true,
+                Content::Stream { .. } | Content::Message { .. } | Content::Messages { .. } => {
                     repeated.push(content.clone());
-                    if let Content::Message { elsewhere, .. } = content {
-                        *elsewhere = true;
-                    }
-                    true
-                }
-                Content::Stream { .. } => {
-                    repeated.push(content.clone());
-                    if let Content::Stream { elsewhere, .. } = content {
+                    if let Content::Stream { elsewhere, .. }
+                    | Content::Message { elsewhere, .. }
+                    | Content::Messages { elsewhere, .. } = content
+                    {
                         *elsewhere = true;
                     }
                     true
@@ -315,6 +312,18 @@ mod tests {
         let ranges: Vec<_> = outgoing.contents().cloned().collect();
         assert!(ranges.iter().all(|c| matches!(c, Content::Stream { elsewhere: true, .. })), "{ranges:?}");
         assert_eq!(ranges.len(), 2);
+    }
+
+    #[test]
+    fn of_runs_of_messages_only_reliable_ones_are_repeated_elsewhere_and_once() {
+        let now = Instant::now();
+        let (reliable, unreliable) = (Content::message(4, true), Content::message(5, false));
+        let mut outgoing = Outgoing::new(now);
+        assert!(outgoing.note(now, 100, true, false, smallvec![reliable.clone(), unreliable.clone()]));
+        assert_eq!(outgoing.repeat_elsewhere(false), [reliable]);
+        assert_eq!(outgoing.give_back().len(), 2, "an acknowledgement may yet come for both");
+        assert!(outgoing.contents().any(|content| *content == unreliable));
+        assert_eq!(outgoing.repeat_elsewhere(false), [], "once");
     }
 
     #[test]

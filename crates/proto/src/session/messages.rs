@@ -7,7 +7,7 @@ use crate::content::Content;
 use crate::draft::{Draft, MIN_PIECE, SMALL_FRAME};
 use crate::error::{DecodeError, ProtocolError};
 use crate::event::Events;
-use crate::frame::Frame;
+use crate::frame::{Frame, Piece};
 use crate::message::MessageStats;
 use crate::message::receiver::Receiver;
 use crate::message::sender::{Chance, Sender};
@@ -54,11 +54,17 @@ impl Messages {
         Ok(Self { sender, receiver: Receiver::read_back(reader, window, journals, events)? })
     }
 
+    /// Takes a message, or a piece of one.
+    pub(crate) fn take_piece(&mut self, piece: Piece<'_>, events: &mut Events) -> Result<(), ProtocolError> {
+        let Piece { header, size, offset, data } = piece;
+        self.receiver.piece(header, size, offset, data, events)
+    }
+
     /// Takes what the peer says in a frame about messages.
     pub(crate) fn take(&mut self, frame: &Frame<'_>, events: &mut Events) -> Result<(), ProtocolError> {
         match *frame {
             Frame::Message { header, size, offset, data } => {
-                self.receiver.piece(header, size, offset, data, events)
+                self.take_piece(Piece { header, size, offset, data }, events)
             }
             Frame::Skip(skip) => self.receiver.skip(skip, events),
             Frame::MaxMessages(limit) => {
@@ -226,8 +232,10 @@ impl Session {
                 continue;
             }
             let of_stream = messages & bit == 0 || (streams & bit != 0 && *lead < 0);
+            let alone = streams == 0 && messages == bit;
             let sent = match of_stream {
                 true => self.streams.put_at(level, limit, true, draft, events),
+                false if alone => self.messages.sender.put_all(level, now, chance, limit, draft, events),
                 false => self.messages.sender.put_one(level, now, chance, limit, draft, events),
             };
             let bytes = (draft.len() - before) as u64;
@@ -235,7 +243,12 @@ impl Session {
                 (false, true) => barren_streams |= bit,
                 (false, false) => barren_messages |= bit,
                 (true, of_stream) => {
-                    *lead += if of_stream { bytes as i64 } else { -(bytes as i64) };
+                    *lead += match of_stream {
+                        true => bytes as i64,
+                        // Nobody waited meanwhile who could make up for them.
+                        false if alone => 0,
+                        false => -(bytes as i64),
+                    };
                     self.mixing.ageing.note(level, bytes, streams | messages);
                     pacing.spend_at(level, bytes);
                 }

@@ -156,15 +156,17 @@ impl Shared {
 
     /// Client: the tokens go there that the server tells from now on.
     pub(crate) fn learn_into(&self, aliases: Arc<Aliases>) {
-        // It is said once, when the connection is made.
-        let _ = self.aliases.set(aliases);
+        if let Some(dialled) = self.dialled.get() {
+            // It is said once, when the connection is made.
+            let _ = dialled.aliases.set(aliases);
+        }
     }
 
     /// A server's addresses are where it can be dialled, a client's where it hears notices.
     fn peer_addresses(&self, state: &mut State, addresses: Vec<SocketAddr>) {
         if state.engine.side() == Side::Client {
             self.set_remote(&addresses);
-            if let Some(known) = self.aliases.get() {
+            if let Some(known) = self.dialled.get().and_then(|dialled| dialled.aliases.get()) {
                 known.learn(self.peer(), &aliases(&addresses));
             }
         } else {

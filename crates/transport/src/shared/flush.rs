@@ -70,6 +70,10 @@ impl Shared {
     /// seals large ones while the application makes the next.
     pub(crate) fn after_write(&self, mut state: Locked<'_>) {
         let path = {
+            if state.wakers.is_driver_awake() && state.engine.in_flight() > 0 {
+                // It finds what was written, whichever of the following is the case.
+                return;
+            }
             if state.is_stuck() {
                 if state.engine.may_have_datagrams() {
                     // A carrier takes them although its stream is full.

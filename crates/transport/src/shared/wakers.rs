@@ -192,6 +192,11 @@ impl Wakers {
         self.waiting = self.waiting.take().filter(|waiting| !waiting.is_empty());
     }
 
+    /// The driver's task was woken, or was never there: it is not woken again before it has run.
+    pub(super) fn is_driver_awake(&self) -> bool {
+        self.driver.is_none()
+    }
+
     /// The driver has something to do.
     pub(crate) fn drive(&mut self) {
         let driver = self.driver.take();

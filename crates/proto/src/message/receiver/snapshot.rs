@@ -13,7 +13,7 @@ use crate::varint::Reader;
 
 impl Receiver {
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
-        self.credit.write_down(out);
+        self.credit.write_down(out, self.ahead.cost());
         let Counts { received, discarded, duplicates } = self.counts;
         numbers(out, [received, discarded, duplicates]);
         number(out, self.flows.len() as u64);
@@ -50,8 +50,8 @@ impl Receiver {
                 bytes(out, piece);
             }
         }
-        number(out, (self.ready.len() + self.journal.len()) as u64);
-        self.ready.iter().chain(&self.journal).for_each(|whole| whole.write_down(out));
+        number(out, self.arrived.len() as u64);
+        self.arrived.iter().for_each(|whole| whole.write_down(out));
     }
 
     /// Reads itself back. An event tells that messages wait, and the peer is told what it may send.
@@ -61,7 +61,8 @@ impl Receiver {
         journals: bool,
         events: &mut Events,
     ) -> Result<Self, DecodeError> {
-        let mut this = Self { journals, ..Self::new(window) };
+        let mut this = Self::new(window);
+        this.arrived.journals = journals;
         this.credit = RecvCredit::read_back(reader)?;
         let [received, discarded, duplicates] = read_numbers(reader)?;
         this.counts = Counts { received, discarded, duplicates };
@@ -102,7 +103,7 @@ impl Receiver {
         for _ in 0..reader.varint()? {
             let whole = Whole::read_back(reader, &mut paid)?;
             this.held += whole.data.len() as u64;
-            this.deliver(whole, events);
+            this.arrived.deliver(whole, events);
         }
         this.mark_credit();
         Ok(this)

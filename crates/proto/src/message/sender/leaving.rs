@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Copy, Events, NUMBER_WINDOW, Outcome, Sender};
+use super::{Copy, Events, Flow, FlowId, Lane, NUMBER_WINDOW, Outcome, Outgoing, Sender};
 use crate::content::Content;
 use crate::draft::{Draft, MIN_PIECE};
 use crate::frame::{self, Frame, MessageHeader, Place, Skip, kind};
@@ -47,6 +47,14 @@ pub(crate) struct Chance {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Copied(usize);
 
+/// What was said of a message.
+struct Encoded {
+    /// Its class is reliable.
+    reliable: bool,
+    /// All of it was said.
+    whole: bool,
+}
+
 /// What came of a lane's turn.
 enum Turned {
     /// It put so many bytes in.
@@ -85,6 +93,25 @@ impl Sender {
             }
         }
         false
+    }
+
+    /// As [`put_one`](Self::put_one), until the segment is as long as it should become, or nothing is left that
+    /// fits.
+    pub(crate) fn put_all(
+        &mut self,
+        level: u8,
+        now: Duration,
+        chance: Chance,
+        limit: usize,
+        draft: &mut Draft<'_>,
+        events: &mut Events,
+    ) -> bool {
+        let before = draft.len();
+        while draft.room() >= MIN_PIECE
+            && draft.len() < limit
+            && self.put_one(level, now, chance, limit, draft, events)
+        {}
+        draft.len() > before
     }
 
     fn put_from(
@@ -174,7 +201,7 @@ impl Sender {
             }
             if self.fits_alone(id, chance) {
                 let before = out.len();
-                let range = self.take_piece(lane, id, room)?;
+                let (_, range) = self.take_piece(lane, id, room)?;
                 let leaver = self.put_datagram(id, &range, out)?;
                 if chance.second && self.is_redundant(id) && self.copies.len() < MAX_COPIES {
                     self.copies.push_back(Copy { id, range, first: chance.path });
@@ -194,6 +221,9 @@ impl Sender {
     /// Whether a message that waits goes in a datagram: it goes whole. Where the order of unreliable ones is
     /// promised, it must not overtake those that were sent before, which would be dropped.
     fn fits_alone(&self, id: u64, chance: Chance) -> bool {
+        if chance.datagram == 0 {
+            return false;
+        }
         self.messages.get(id).is_some_and(|message| {
             let flow = &self.flows[message.flow.0 as usize];
             let (class, lane) = (flow.options.class, &self.lanes[flow.lane]);
@@ -209,7 +239,7 @@ impl Sender {
 
     /// Whether a whole message may go in a datagram. Unreliable ones that go on two paths do not, as they would
     /// not be sent again, nor do those of which each repetition counts.
-    fn may_go_alone(&self, message: &super::Outgoing, chance: Chance) -> bool {
+    fn may_go_alone(&self, message: &Outgoing, chance: Chance) -> bool {
         let options = &self.flows[message.flow.0 as usize].options;
         let may = match options.class.reliable {
             true => chance.reliable && message.retries.is_none() && message.datagrams < MOST_DATAGRAMS,
@@ -231,39 +261,19 @@ impl Sender {
         self.credit.affords(message.cost()) && flow.settled.admits(flow.next) && in_order
     }
 
-    /// Gives a message its number and, in a group, its place.
-    fn begin(&mut self, lane: usize, id: u64) {
-        let Some(message) = self.messages.get_mut(id) else {
-            return;
-        };
-        let (flow, queue) = (&mut self.flows[message.flow.0 as usize], &mut self.lanes[lane]);
-        self.credit.pay(message.cost());
-        message.number = Some(flow.next);
-        flow.next += 1;
-        if let Some(group) = queue.group {
-            message.place = Some(Place { group, epoch: queue.epoch, index: queue.index });
-            let reliable = flow.options.class.reliable;
-            (queue.epoch, queue.index) =
-                if reliable { (queue.epoch + 1, 0) } else { (queue.epoch, queue.index + 1) };
-        }
-        queue.fresh.remove(&(message.turn, id));
-        queue.begun.push_back(id);
-        let flow = message.flow;
-        self.count(flow, |stats| stats.sent += 1);
-    }
-
     /// Returns how many bytes of the segment it took.
     fn put_piece(&mut self, lane: usize, id: u64, room: u64, chance: Chance, draft: &mut Draft<'_>) -> u64 {
-        let (before, mut redundant) = (draft.len(), chance.redundant);
-        let Some(range) = self.take_piece(lane, id, room) else {
+        let before = draft.len();
+        let Some((flow, range)) = self.take_piece(lane, id, room) else {
             return 0;
         };
-        if let Some(message) = self.messages.get_mut(id) {
-            let options = &self.flows[message.flow.0 as usize].options;
-            if !options.class.reliable && !std::mem::replace(&mut message.in_segments, true) {
-                self.lanes[lane].in_segments += 1;
-            }
-            redundant |= options.redundant;
+        let options = &self.flows[flow.0 as usize].options;
+        let redundant = chance.redundant || options.redundant;
+        if !options.class.reliable
+            && let Some(message) = self.messages.get_mut(id)
+            && !std::mem::replace(&mut message.in_segments, true)
+        {
+            self.lanes[lane].in_segments += 1;
         }
         if redundant && chance.second && self.copies.len() < MAX_COPIES {
             self.copies.push_back(Copy { id, range: range.clone(), first: chance.path });
@@ -272,15 +282,15 @@ impl Sender {
         (draft.len() - before) as u64
     }
 
-    /// Takes the next piece out of a message, which is begun with it if it was not.
-    fn take_piece(&mut self, lane: usize, id: u64, room: u64) -> Option<Range<u64>> {
-        let message = self.messages.get(id)?;
-        let (fresh, to_send, again) = (!message.is_begun(), message.to_send(), message.wants_again());
-        if fresh {
-            self.begin(lane, id);
-        }
+    /// Takes the next piece out of a message of a flow, which is begun with it if it was not.
+    fn take_piece(&mut self, lane: usize, id: u64, room: u64) -> Option<(FlowId, Range<u64>)> {
         let message = self.messages.get_mut(id)?;
-        let queue = &mut self.lanes[lane];
+        let (fresh, to_send, again) = (!message.is_begun(), message.to_send(), message.wants_again());
+        let (flow, queue) = (&mut self.flows[message.flow.0 as usize], &mut self.lanes[lane]);
+        if fresh {
+            self.credit.pay(message.cost());
+            begin(flow, queue, id, message);
+        }
         let range = message.take_piece(room);
         queue.backlog = queue.backlog + message.to_send() - to_send;
         let size = range.end - range.start;
@@ -302,23 +312,26 @@ impl Sender {
                 queue.begun.rotate_left(1);
             }
         }
-        let flow = message.flow;
-        self.count(flow, |stats| match again {
-            true => stats.bytes_resent += size,
-            false => stats.bytes_sent += size,
-        });
-        Some(range)
+        for stats in [&mut self.stats, &mut flow.tally.counts] {
+            stats.sent += u64::from(fresh);
+            *if again { &mut stats.bytes_resent } else { &mut stats.bytes_sent } += size;
+        }
+        Some((message.flow, range))
     }
 
     fn put_frame(&self, id: u64, range: Range<u64>, draft: &mut Draft<'_>) {
-        if let Some(reliable) = self.encode_piece(id, &range, draft.out) {
-            let (start, end) = (range.start as u32, range.end as u32);
-            draft.contents.push(Content::Message { id, range: start..end, reliable, elsewhere: false });
+        let Some(Encoded { reliable, whole }) = self.encode_piece(id, &range, draft.out) else {
+            return;
+        };
+        if whole {
+            return draft.note_message(id, reliable);
         }
+        let (start, end) = (range.start as u32, range.end as u32);
+        draft.contents.push(Content::Message { id, range: start..end, reliable, elsewhere: false });
     }
 
-    /// Appends a piece's frame. Returns whether its class is reliable.
-    fn encode_piece(&self, id: u64, range: &Range<u64>, out: &mut Vec<u8>) -> Option<bool> {
+    /// Appends a piece's frame.
+    fn encode_piece(&self, id: u64, range: &Range<u64>, out: &mut Vec<u8>) -> Option<Encoded> {
         let (message, header) = self.header(id)?;
         let whole = range.end - range.start == message.size();
         frame::put(out, if whole { kind::MESSAGE } else { kind::MESSAGE_PIECE }, |out| {
@@ -328,10 +341,10 @@ impl Sender {
             }
             out.extend_from_slice(message.bytes(range));
         });
-        Some(header.class.reliable)
+        Some(Encoded { reliable: header.class.reliable, whole })
     }
 
-    fn header(&self, id: u64) -> Option<(&super::Outgoing, MessageHeader)> {
+    fn header(&self, id: u64) -> Option<(&Outgoing, MessageHeader)> {
         let message = self.messages.get(id)?;
         let class = self.flows[message.flow.0 as usize].options.class;
         let (flow, tag, place) = (message.flow.0, message.tag, message.place);
@@ -386,7 +399,7 @@ impl Sender {
 
     /// Appends a datagram's frame, with a whole message.
     fn put_datagram(&mut self, id: u64, range: &Range<u64>, out: &mut Vec<u8>) -> Option<Leaver> {
-        let reliable = self.encode_piece(id, range, out)?;
+        let Encoded { reliable, .. } = self.encode_piece(id, range, out)?;
         let message = self.messages.get_mut(id)?;
         let repetition = reliable.then_some(message.datagrams);
         message.datagrams = message.datagrams.saturating_add(1);
@@ -394,7 +407,7 @@ impl Sender {
     }
 
     fn is_redundant(&self, id: u64) -> bool {
-        let of = |message: &super::Outgoing| self.flows[message.flow.0 as usize].options.redundant;
+        let of = |message: &Outgoing| self.flows[message.flow.0 as usize].options.redundant;
         self.messages.get(id).is_some_and(of)
     }
 
@@ -459,7 +472,7 @@ impl Sender {
             return true;
         }
         self.pick(lane, u64::MAX).is_some_and(|id| {
-            let reliable = |m: &super::Outgoing| self.flows[m.flow.0 as usize].options.class.reliable;
+            let reliable = |m: &Outgoing| self.flows[m.flow.0 as usize].options.class.reliable;
             let takes = chance.takes_now || self.messages.get(id).is_some_and(reliable);
             takes && !self.fits_alone(id, chance)
         })
@@ -469,4 +482,18 @@ impl Sender {
     pub(super) fn goes_alone(&self, lane: usize, chance: Chance) -> bool {
         self.pick(lane, chance.datagram).is_some_and(|id| self.fits_alone(id, chance))
     }
+}
+
+/// Gives a message its number and, in a group, its place.
+fn begin(flow: &mut Flow, queue: &mut Lane, id: u64, message: &mut Outgoing) {
+    message.number = Some(flow.next);
+    flow.next += 1;
+    if let Some(group) = queue.group {
+        message.place = Some(Place { group, epoch: queue.epoch, index: queue.index });
+        let reliable = flow.options.class.reliable;
+        (queue.epoch, queue.index) =
+            if reliable { (queue.epoch + 1, 0) } else { (queue.epoch, queue.index + 1) };
+    }
+    queue.fresh.remove(&(message.turn, id));
+    queue.begun.push_back(id);
 }

@@ -3,9 +3,26 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Event, Events, FlowId, MessageId, Outcome, Sender};
+use super::{Event, Events, FlowId, MessageId, Outcome, Outgoing, Sender};
 
 impl Sender {
+    /// The peer has these messages, as is known `now`.
+    pub(crate) fn all_delivered(&mut self, now: Duration, ids: Range<u64>, events: &mut Events) {
+        ids.for_each(|id| self.whole_delivered(now, id, events));
+    }
+
+    fn whole_delivered(&mut self, now: Duration, id: u64, events: &mut Events) {
+        let Some(message) = self.messages.get(id) else {
+            return;
+        };
+        // Once SKIP has left, what arrives behind it is acknowledged and dropped.
+        let outcome = message.fate.filter(|_| message.may_be_dropped()).unwrap_or(Outcome::Delivered);
+        if let Some(taken) = message.taken.filter(|_| outcome == Outcome::Delivered) {
+            self.flows[message.flow.0 as usize].tally.delays.note(now.saturating_sub(taken));
+        }
+        self.settle(id, outcome, events);
+    }
+
     /// The peer has a part of a message, as is known `now`.
     pub(crate) fn delivered(&mut self, now: Duration, id: u64, range: Range<u64>, events: &mut Events) {
         let Some(message) = self.messages.get_mut(id) else {
@@ -14,23 +31,25 @@ impl Sender {
         let before = message.to_send();
         let whole = message.acknowledge(range);
         let (after, again) = (message.to_send(), message.wants_again());
-        let (fate, dropped) = (message.fate, message.may_be_dropped());
-        let (flow, taken) = (message.flow, message.taken);
-        let lane = self.flows[flow.0 as usize].lane;
+        let lane = self.flows[message.flow.0 as usize].lane;
         let queue = &mut self.lanes[lane];
         queue.backlog = queue.backlog + after - before;
         if !again {
             queue.again.remove(&id);
         }
         if whole {
-            // Once SKIP has left, what arrives behind it is acknowledged and dropped.
-            let outcome = fate.filter(|_| dropped).unwrap_or(Outcome::Delivered);
-            if let Some(taken) = taken.filter(|_| outcome == Outcome::Delivered) {
-                self.flows[flow.0 as usize].tally.delays.note(now.saturating_sub(taken));
-            }
-            self.settle(id, outcome, events);
+            self.whole_delivered(now, id, events);
         } else if queue.backlog == 0 {
             self.activate(lane);
+        }
+    }
+
+    /// The path that carried these messages was lost, or fell silent.
+    pub(crate) fn all_come_back(&mut self, ids: Range<u64>, events: &mut Events) {
+        for id in ids {
+            if let Some(size) = self.messages.get(id).map(Outgoing::size) {
+                self.come_back(id, 0..size, events);
+            }
         }
     }
 
@@ -130,9 +149,10 @@ impl Sender {
 
     /// A message has its end: both sides know of it, or it never left.
     pub(super) fn settle(&mut self, id: u64, outcome: Outcome, events: &mut Events) {
-        let Some(message) = self.messages.remove(id) else {
+        let Some(message) = self.messages.get(id) else {
             return;
         };
+        let (of, told, silent) = (message.flow, message.told, message.silent);
         self.held -= message.held();
         if message.fate.is_none() {
             if let Some(tag) = message.tag {
@@ -168,10 +188,11 @@ impl Sender {
         }
         if flow.blocked && flow.queued <= flow.options.queue / 2 {
             flow.blocked = false;
-            events.push(Event::FlowWritable(message.flow));
+            events.push(Event::FlowWritable(of));
         }
-        if !message.told {
-            self.tell(id, message.flow, outcome, message.silent, events);
+        self.messages.remove(id);
+        if !told {
+            self.tell(id, of, outcome, silent, events);
         }
         let queue = &mut self.lanes[lane];
         if queue.backlog == 0 || std::mem::take(&mut queue.parked) {

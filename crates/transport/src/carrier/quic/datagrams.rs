@@ -38,26 +38,27 @@ impl Arriving {
         engine: &impl Segments,
         cx: &mut Context<'_>,
     ) -> Result<bool, PathError> {
-        let mut any = false;
+        // Of all that is here: it came before this.
+        let (mut any, now) = (false, Instant::now());
         if let Some(reading) = &mut self.reading {
             match reading.as_mut().poll(cx) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(datagram) => {
                     any = true;
                     self.reading = None;
-                    engine.take_datagram(Instant::now(), id, &datagram?)?;
+                    engine.take_datagram(now, id, &datagram?)?;
                 }
             }
         }
         // What is there already needs no future of its own.
         while let Poll::Ready(datagram) = pin!(connection.read_datagram()).poll(cx) {
             any = true;
-            engine.take_datagram(Instant::now(), id, &datagram?)?;
+            engine.take_datagram(now, id, &datagram?)?;
         }
         let connection = connection.clone();
         let mut reading: Reading = Box::pin(async move { connection.read_datagram().await });
         if let Poll::Ready(datagram) = reading.as_mut().poll(cx) {
-            engine.take_datagram(Instant::now(), id, &datagram?)?;
+            engine.take_datagram(now, id, &datagram?)?;
             // There may be more.
             cx.waker().wake_by_ref();
             return Ok(true);
