@@ -205,6 +205,8 @@ mod tests {
     use super::*;
     use http_body_util::{BodyExt as _, Either, Empty};
     use hyper::header::HeaderValue;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     fn request() -> Request<Moving> {
@@ -249,6 +251,39 @@ mod tests {
         drop(server);
         tokio::task::yield_now().await;
         assert!(speaker.is_closed());
+    }
+
+    /// A task that counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn its_user_is_woken_for_what_the_server_says_and_not_for_what_it_does_itself() {
+        let (stream, mut server) = tokio::io::duplex(1 << 20);
+        let mut speaker = Speaker::start(Box::new(stream)).await.unwrap();
+        let task = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&task));
+        let (mut cx, woken) = (Context::from_waker(&waker), || task.0.load(Ordering::SeqCst));
+        for answers in 1..=3 {
+            assert!(speaker.ready().now_or_never().is_some_and(|ready| ready.is_ok()));
+            let mut sending = Box::pin(speaker.send(request()));
+            assert!(sending.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(woken(), answers - 1, "nothing has come");
+            say(&mut server, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
+            // What a task may do at once is counted.
+            tokio::task::yield_now().await;
+            assert_eq!(woken(), answers);
+            let Poll::Ready(Ok(answer)) = sending.as_mut().poll(&mut cx) else { panic!("no answer came") };
+            let mut body = Box::pin(speaker.coming(answer).into_body().collect());
+            let Poll::Ready(Ok(read)) = body.as_mut().poll(&mut cx) else { panic!("it is not whole") };
+            assert_eq!((read.to_bytes().as_ref(), woken()), (&b"hello"[..], answers));
+        }
     }
 
     #[tokio::test]
