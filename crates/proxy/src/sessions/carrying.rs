@@ -35,7 +35,7 @@ const BROKEN: Duration = Duration::from_secs(60);
 /// What is written at once.
 const WRITE: usize = 64 * 1024;
 /// How far a program is, is asked so often while it takes much, and little.
-const OFTEN: Duration = Duration::from_millis(3);
+const OFTEN: Duration = Duration::from_millis(5);
 const SELDOM: Duration = Duration::from_millis(100);
 /// A program's kernel that has no room is asked again after so long, at first and later.
 const SOON: Duration = Duration::from_millis(1);
