@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// A server that answers once on each connection and then reads the next request without answering it.
 fn answers_once() -> (Origin, Arc<AtomicUsize>) {
-    let ports = Mutex::new(std::collections::HashSet::new());
+    let ports = Mutex::new(HashSet::new());
     let unanswered = Arc::new(AtomicUsize::new(0));
     let counting = Arc::clone(&unanswered);
     let origin = Origin::start(move |_, _, stream| {
@@ -57,6 +58,39 @@ fn what_never_gets_an_answer_is_asked_twice_at_most() {
     assert_eq!(origin.seen().len(), 2);
     assert_eq!(status(&talk(proxy.address, &post(&origin.url("/")))), 502);
     assert_eq!(origin.seen().len(), 3);
+}
+
+#[test]
+fn as_many_connections_as_clients_ask_over_at_once_are_kept_for_what_they_ask_next() {
+    const CLIENTS: usize = 16;
+    let proxy = proxy(|settings| settings.turns = 0);
+    let (asked, ports) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(HashSet::new())));
+    let (asking, noting) = (Arc::clone(&asked), Arc::clone(&ports));
+    let origin = Origin::start(move |_, n, stream| {
+        noting.lock().unwrap().insert(stream.peer_addr().unwrap().port());
+        asking.fetch_add(1, Ordering::SeqCst);
+        // None of a round is answered before all are asked, so that each has a connection of its own.
+        let (all, end) = ((n / CLIENTS + 1) * CLIENTS, Instant::now() + LIMIT);
+        while asking.load(Ordering::SeqCst) < all && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stream.write_all(HELLO.as_bytes()).is_ok()
+    });
+    let url = origin.url("/");
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(proxy.address)).collect();
+    for _ in 0..3 {
+        for client in &mut clients {
+            write!(client, "GET {url} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        }
+        for client in &mut clients {
+            let head = read_head(client).unwrap();
+            let mut hello = [0; 5];
+            client.read_exact(&mut hello).unwrap();
+            assert_eq!((status(&head), &hello), (200, b"hello"));
+        }
+    }
+    let connections = ports.lock().unwrap().len();
+    assert_eq!((asked.load(Ordering::SeqCst), connections), (3 * CLIENTS, CLIENTS));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::body::Body;
 use super::download::{Download, is_for_all};
-use super::exchange::exchange;
+use super::exchange::{Outgoing, exchange};
 use super::pages::{close, options, page};
 use super::problem::Problem;
 use super::target::{self, Target};
@@ -194,7 +194,7 @@ async fn pass_on(
         false => None,
     };
     let (mut answer, mut lease) =
-        exchange(&proxy.origins, &target.to, intents, (decided, turn), request, limit).await?;
+        exchange(&proxy.origins, &target.to, intents, (decided, turn), Outgoing::of(request), limit).await?;
     if is_private {
         lease.line().make_private();
     }

@@ -7,7 +7,7 @@
 
 use super::body::Body;
 use super::decided::Decided;
-use super::exchange::exchange;
+use super::exchange::{Outgoing, exchange};
 use super::origins::Origins;
 use super::pages::close;
 use super::problem::Problem;
@@ -121,7 +121,7 @@ impl Client {
         }
         let method = head.method.clone();
         let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
-        let request = Request::from_parts(head, body);
+        let request = Outgoing::of(Request::from_parts(head, body));
         let (intents, decided) = (Intents::default(), (Decided::default(), None));
         let (mut answer, lease) =
             exchange(&self.origins, &to, intents, decided, request, ANSWER_LIMIT).await?;

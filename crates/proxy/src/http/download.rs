@@ -3,7 +3,7 @@
 
 use super::body::Body;
 use super::decided::Decided;
-use super::exchange::exchange;
+use super::exchange::{Outgoing, exchange};
 use super::fields;
 use super::moving::Sent;
 use super::object::{Described, Object};
@@ -73,11 +73,14 @@ impl Download {
         if !decided.has_choice() || !has_room || self.proxy.without_ranges.of(&self.to).is_some() {
             return self.whole(Some(decided)).await;
         }
-        let mut request = self.request();
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
-        request.headers_mut().insert(RANGE, range);
-        let (answer, lease) = self.exchange(Intents::receive(step), decided, request).await?;
+        let request = || {
+            let mut request = self.request();
+            request.headers_mut().insert(RANGE, range.clone());
+            request
+        };
+        let (answer, lease) = self.exchange(Intents::receive(step), decided, &request).await?;
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease).await,
             // There is no first byte in an object of none.
@@ -103,7 +106,7 @@ impl Download {
             Some(decided) => decided,
             None => self.proxy.origins.decide(&self.to, Intents::default(), false).await?,
         };
-        let (answer, lease) = self.exchange(Intents::default(), decided, self.request()).await?;
+        let (answer, lease) = self.exchange(Intents::default(), decided, &|| self.request()).await?;
         self.pass(answer, lease)
     }
 
@@ -217,11 +220,11 @@ impl Download {
         &self,
         intents: Intents,
         decided: Decided,
-        request: Request<Sent>,
+        request: &(dyn Fn() -> Request<Sent> + Sync),
     ) -> Result<(Response<Coming>, Lease), Problem> {
         let (origins, limit) = (&self.proxy.origins, self.proxy.settings.answer_limit);
         let turn = origins.turn(&self.to, decided.network(), false).await;
-        exchange(origins, &self.to, intents, (decided, turn), request, limit).await
+        exchange(origins, &self.to, intents, (decided, turn), Outgoing::made_by(request), limit).await
     }
 }
 

@@ -16,6 +16,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_access::Intents;
 
+/// A request that does no harm twice, made anew each time.
+type Make<'a> = &'a (dyn Fn() -> Request<Sent> + Sync);
+
+/// A request, and how it is made again.
+pub(super) struct Outgoing<'a> {
+    request: Request<Sent>,
+    /// `None`: what may be sent once more is copied before.
+    make: Option<Make<'a>>,
+}
+
+impl Outgoing<'static> {
+    /// Nobody keeps what it is made of.
+    pub(super) fn of(request: Request<Sent>) -> Self {
+        Self { request, make: None }
+    }
+}
+
+impl<'a> Outgoing<'a> {
+    /// Whoever asks keeps what it is made of anyway.
+    pub(super) fn made_by(make: Make<'a>) -> Self {
+        Self { request: make(), make: Some(make) }
+    }
+}
+
 /// Sends a request. It is sent once more on a new connection if nothing of it went out, or if it does no harm
 /// to do so and the connection ended before an answer came (RFC 9110, §9.2.2). The lease has the turn.
 pub(super) async fn exchange(
@@ -23,14 +47,14 @@ pub(super) async fn exchange(
     to: &Destination,
     intents: Intents,
     (decided, turn): (Decided, Option<Turn>),
-    request: Request<Sent>,
+    Outgoing { request, make }: Outgoing<'_>,
     limit: Duration,
 ) -> Result<(Response<Coming>, Lease), Problem> {
     // What is to become WebSocket is asked for over HTTP/1.1.
     let alone = request.headers().contains_key(UPGRADE);
     let decided = Decided { alone, ..decided };
     let mut lease = origins.lease(to, &intents, decided).await?.with(turn);
-    let spare = repeated(&request);
+    let copy = if make.is_none() { repeated(&request) } else { None };
     let sent = lease.line().send(request, limit).await;
     if let Err(unsent) = &sent
         && unsent.is_of_the_network()
@@ -38,17 +62,20 @@ pub(super) async fn exchange(
     {
         origins.failed(to, by).await;
     }
-    let request = match (sent, spare) {
-        (Ok(answer), _) => {
+    let request = match sent {
+        Ok(answer) => {
             lease.moved();
             return Ok((answer, lease));
         }
-        (Err(Unsent::Returned(request)), _) => *request,
-        (Err(Unsent::Ended(error)), Some(spare)) => {
+        Err(Unsent::Returned(request)) => *request,
+        Err(Unsent::Ended(error)) => {
+            let Some(again) = copy.or_else(|| make.map(|make| make())) else {
+                return Err(Unsent::Ended(error).problem(to));
+            };
             tracing::debug!(%error, %to, "a request is sent once more");
-            spare
+            again
         }
-        (Err(unsent), _) => return Err(unsent.problem(to)),
+        Err(unsent) => return Err(unsent.problem(to)),
     };
     // It may be the network that ended it: the manager is asked anew. The turn stays: it is still the same
     // request.

@@ -10,9 +10,11 @@ use hyper::{Request, Response};
 use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::time::{Instant, Sleep};
 use whimbrel_multiaccess::Candidate;
 
 /// A connection that has just carried an answer needs a moment until it takes the next request.
@@ -28,6 +30,8 @@ pub(super) struct Line {
     carried: u32,
     /// It belongs to a client that authenticated it, or is closed.
     is_private: bool,
+    /// For all its answers, one after the other: to set a timer later takes no lock, and to make one for each does.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// What is spoken on it.
@@ -58,15 +62,16 @@ impl Line {
         source: Option<IpAddr>,
         by: Option<Candidate>,
     ) -> Self {
-        Self { id, to, speaks, source, by, carried: 0, is_private: false }
+        Self { id, to, speaks, source, by, carried: 0, is_private: false, timer: None }
     }
 
     /// Another hold on it, if it carries several messages.
     pub(super) fn share(&self) -> Option<Self> {
         let Speaks::Several(several) = &self.speaks else { return None };
-        let (to, speaks, by) = (self.to.clone(), Speaks::Several(several.share()), self.by.clone());
+        let speaks = Speaks::Several(several.share());
+        let shared = Self::new(self.id, self.to.clone(), speaks, self.source, self.by.clone());
         // Others have been carried: it may be closed by now.
-        Some(Self { id: self.id, to, speaks, source: self.source, by, carried: 1, is_private: false })
+        Some(Self { carried: 1, ..shared })
     }
 
     /// Whether it is a hold on one that carries several messages.
@@ -107,22 +112,28 @@ impl Line {
             Speaks::Several(several) => Either::Right(several.send(request)),
         };
         tokio::pin!(sending);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         let mut before = 0;
         let answer = loop {
-            let answer = tokio::time::timeout(limit, &mut sending).await;
+            timer.as_mut().reset(Instant::now() + limit);
+            let answer = tokio::select! {
+                biased;
+                answer = &mut sending => Some(answer),
+                () = timer.as_mut() => None,
+            };
             let now = moved.load(Ordering::Relaxed);
             // An upload may last.
-            if answer.is_ok() || now == before {
+            if answer.is_some() || now == before {
                 break answer;
             }
             before = now;
         };
         match answer {
-            Ok(Ok(answer)) => Ok(match &mut self.speaks {
+            Some(Ok(answer)) => Ok(match &mut self.speaks {
                 Speaks::One(speaker) => speaker.coming(answer),
                 Speaks::Several(_) => answer.map(Coming::over_http2),
             }),
-            Ok(Err(mut error)) => Err(match error.take_message() {
+            Some(Err(mut error)) => Err(match error.take_message() {
                 Some(mut request) => {
                     if self.is_shared() {
                         to_http1(&mut request);
@@ -134,7 +145,7 @@ impl Line {
                     if error.is_parse() { Unsent::Nonsense(error) } else { Unsent::Ended(error) }
                 }
             }),
-            Err(_) => {
+            None => {
                 self.leave();
                 Err(Unsent::Late)
             }

@@ -1,8 +1,11 @@
 //! The HTTP of a connection to a server, which moves when its user does: it needs no task of its own, which would
 //! have to be woken for each head and each piece, and wake its user in turn.
 
+mod bell;
+
 use super::moving::Moving;
 use crate::Duplex;
+use bell::Bell;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -11,7 +14,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::task::AbortHandle;
@@ -29,16 +32,33 @@ pub(super) struct Speaker {
 
 type Driven = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
-/// What moves a connection, shared by those that wait for it. Empty once it has ended, or moves by itself.
-#[derive(Clone, Default)]
-struct Driver(Arc<Mutex<Option<Driven>>>);
+/// What moves a connection, shared by those that wait for it, one after the other.
+#[derive(Clone)]
+struct Driver(Arc<Moves>);
+
+struct Moves {
+    /// `None` once it has ended, or moves by itself.
+    driven: Mutex<Option<Driven>>,
+    bell: Bell,
+}
 
 impl Driver {
-    fn lock(&self) -> MutexGuard<'_, Option<Driven>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(connection: Driven) -> Self {
+        Self(Arc::new(Moves { driven: Mutex::new(Some(connection)), bell: Bell::default() }))
     }
 
-    /// Does what is possible now. Whoever polls is woken when there is more.
+    fn lock(&self) -> MutexGuard<'_, Option<Driven>> {
+        self.0.driven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what is possible now, and then polls what its user waits for. The user is woken when there is more.
+    fn attend<T>(&self, cx: &mut Context<'_>, mut waits: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        self.0.bell.attend(cx, |cx| {
+            self.poll(cx);
+            waits(cx)
+        })
+    }
+
     fn poll(&self, cx: &mut Context<'_>) {
         let mut driven = self.lock();
         if let Some(connection) = driven.as_mut()
@@ -62,7 +82,7 @@ impl Speaker {
         builder.max_buf_size(BUFFER).max_header_size(BUFFER);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         let driven: Driven = Box::pin(connection.with_upgrades());
-        Ok(Self { sender, driver: Driver(Arc::new(Mutex::new(Some(driven)))), task: None })
+        Ok(Self { sender, driver: Driver::new(driven), task: None })
     }
 
     /// Sends a request, and returns the head of its answer.
@@ -75,11 +95,10 @@ impl Speaker {
             self.detach();
         }
         let (sending, driver) = (self.sender.try_send_request(request), self.driver.clone());
-        let mut sending = Box::pin(sending);
-        poll_fn(move |cx| {
-            driver.poll(cx);
-            sending.as_mut().poll(cx)
-        })
+        async move {
+            let mut sending = pin!(sending);
+            poll_fn(|cx| driver.attend(cx, |cx| sending.as_mut().poll(cx))).await
+        }
     }
 
     /// An answer whose body brings the connection on.
@@ -88,16 +107,18 @@ impl Speaker {
             // It ends by leaving what it carries to its user, who waits for that.
             self.detach();
         }
-        answer.map(|incoming| Coming { incoming, driver: self.driver.clone(), is_of_http2: false })
+        answer.map(|incoming| Coming { incoming, driver: Some(self.driver.clone()) })
     }
 
     /// Waits until it takes a request.
     pub(super) async fn ready(&mut self) -> hyper::Result<()> {
-        poll_fn(|cx| {
-            self.driver.poll(cx);
-            self.sender.poll_ready(cx)
-        })
-        .await
+        // Mostly it does. Nobody is to be woken then by the request that comes next.
+        self.look();
+        if self.sender.is_ready() {
+            return Ok(());
+        }
+        let (driver, sender) = (&self.driver, &mut self.sender);
+        poll_fn(|cx| driver.attend(cx, |cx| sender.poll_ready(cx))).await
     }
 
     /// Looks what has come while nobody waited.
@@ -137,20 +158,20 @@ impl Drop for Speaker {
 /// The body of an answer, as it comes.
 pub(super) struct Coming {
     incoming: Incoming,
-    driver: Driver,
-    is_of_http2: bool,
+    /// `None`: it is of HTTP/2, whose connection moves by itself.
+    driver: Option<Driver>,
 }
 
 impl Coming {
-    /// One over HTTP/2, whose connection moves by itself.
+    /// One over HTTP/2.
     pub(super) fn over_http2(incoming: Incoming) -> Self {
-        Self { incoming, driver: Driver::default(), is_of_http2: true }
+        Self { incoming, driver: None }
     }
 
     /// Whether nothing is missing of what has ended. A stream of HTTP/2 that its server takes back without an error
     /// ends for hyper as one that is whole (RFC 9113, §8.1).
     pub(super) fn is_whole(&self) -> bool {
-        !self.is_of_http2 || self.incoming.is_end_stream()
+        self.driver.is_some() || self.incoming.is_end_stream()
     }
 }
 
@@ -162,14 +183,10 @@ impl Body for Coming {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        self.driver.poll(cx);
-        match Pin::new(&mut self.incoming).poll_frame(cx) {
-            // Now the connection knows that more is wanted.
-            Poll::Pending => {
-                self.driver.poll(cx);
-                Pin::new(&mut self.incoming).poll_frame(cx)
-            }
-            ready => ready,
+        let Self { incoming, driver } = &mut *self;
+        match driver {
+            Some(driver) => driver.attend(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx)),
+            None => Pin::new(incoming).poll_frame(cx),
         }
     }
 
@@ -188,6 +205,8 @@ mod tests {
     use super::*;
     use http_body_util::{BodyExt as _, Either, Empty};
     use hyper::header::HeaderValue;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     fn request() -> Request<Moving> {
@@ -232,6 +251,39 @@ mod tests {
         drop(server);
         tokio::task::yield_now().await;
         assert!(speaker.is_closed());
+    }
+
+    /// A task that counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn its_user_is_woken_for_what_the_server_says_and_not_for_what_it_does_itself() {
+        let (stream, mut server) = tokio::io::duplex(1 << 20);
+        let mut speaker = Speaker::start(Box::new(stream)).await.unwrap();
+        let task = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&task));
+        let (mut cx, woken) = (Context::from_waker(&waker), || task.0.load(Ordering::SeqCst));
+        for answers in 1..=3 {
+            assert!(speaker.ready().now_or_never().is_some_and(|ready| ready.is_ok()));
+            let mut sending = Box::pin(speaker.send(request()));
+            assert!(sending.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(woken(), answers - 1, "nothing has come");
+            say(&mut server, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
+            // What a task may do at once is counted.
+            tokio::task::yield_now().await;
+            assert_eq!(woken(), answers);
+            let Poll::Ready(Ok(answer)) = sending.as_mut().poll(&mut cx) else { panic!("no answer came") };
+            let mut body = Box::pin(speaker.coming(answer).into_body().collect());
+            let Poll::Ready(Ok(read)) = body.as_mut().poll(&mut cx) else { panic!("it is not whole") };
+            assert_eq!((read.to_bytes().as_ref(), woken()), (&b"hello"[..], answers));
+        }
     }
 
     #[tokio::test]

@@ -7,7 +7,6 @@ mod underway;
 pub use ending::Outcome;
 
 use super::alarm::Alarm;
-use super::budget::LEAST_KEPT;
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
@@ -36,15 +35,13 @@ const BROKEN: Duration = Duration::from_secs(60);
 /// What is written at once.
 const WRITE: usize = 64 * 1024;
 /// How far a program is, is asked so often while it takes much, and little.
-const OFTEN: Duration = Duration::from_millis(3);
-const SELDOM: Duration = Duration::from_millis(50);
+const OFTEN: Duration = Duration::from_millis(5);
+const SELDOM: Duration = Duration::from_millis(100);
 /// A program's kernel that has no room is asked again after so long, at first and later.
 const SOON: Duration = Duration::from_millis(1);
 const LATER: Duration = Duration::from_millis(250);
 /// The longest until a program that reads nothing is asked again how far it is.
 const STANDS: Duration = Duration::from_secs(1);
-/// What is much: half of what a gateway keeps at least, which reads on while the other half is under way.
-const MUCH: u64 = LEAST_KEPT as u64 / 2;
 
 /// A session and its program.
 pub(super) struct Carrying {
@@ -185,6 +182,9 @@ impl Carrying {
         let taken = written.saturating_sub(unread);
         let longer = (2 * self.down.stands).clamp(OFTEN, STANDS);
         self.down.stands = if taken > self.down.told { Duration::ZERO } else { longer };
+        if taken > self.down.told {
+            self.down.pace.takes(taken - self.down.told, now);
+        }
         self.tell(taken);
     }
 
@@ -195,7 +195,7 @@ impl Carrying {
 
     /// Whether much was written that the gateway does not know to be taken.
     fn is_much(&self) -> bool {
-        self.down.queue.base() - self.down.told >= MUCH
+        self.down.queue.base() - self.down.told >= self.down.pace.much()
     }
 
     fn tell(&mut self, taken: u64) {

@@ -194,7 +194,6 @@ impl Session {
             seat.fill(&self.server);
         }
         self.tell_figures();
-        self.measure();
         if self.server.is_over() {
             return Some(if self.server.is_broken() { Ending::Server } else { Ending::Whole });
         }
@@ -203,6 +202,7 @@ impl Session {
 
     async fn next(&mut self) -> Step {
         let most = self.most_kept();
+        self.measure(most);
         self.server.squeeze(most);
         // A server waits while no device takes what it says, and while the session moves.
         let reads =

@@ -193,7 +193,7 @@ impl Server {
     /// host a window of a few packets (tcp_mem of tcp(7)).
     pub(super) fn squeeze(&mut self, most: usize) {
         let most = most.max(LEAST_KEPT);
-        let has_room = self.squeezed.is_some_and(|squeezed| most >= 4 * squeezed);
+        let has_room = self.squeezed.is_some_and(|squeezed| most >= 2 * squeezed);
         if has_room || (self.squeezed.is_none() && most < SQUEEZED) {
             // Without it only more memory is used.
             let _ = socket2::SockRef::from(&self.socket).set_recv_buffer_size(most);
@@ -354,7 +354,9 @@ mod tests {
         server.squeeze(1);
         // The kernel counts what it needs beside the bytes.
         assert!((LEAST_KEPT..=2 * LEAST_KEPT).contains(&holds(&server)), "{}", holds(&server));
-        server.squeeze(4 * LEAST_KEPT);
+        server.squeeze(2 * LEAST_KEPT - 1);
+        assert!(holds(&server) <= 2 * LEAST_KEPT, "each time that it is asked costs something");
+        server.squeeze(2 * LEAST_KEPT);
         assert!(holds(&server) > 2 * LEAST_KEPT, "{}", holds(&server));
     }
 

@@ -6,8 +6,9 @@ use crate::http::line::Line;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Idle connections to one server, over one network.
-const MOST_EACH: usize = 8;
+/// Idle connections to one server, over one network. Where many clients ask one server in turns, half of the
+/// connections rest at any moment: if those were closed, others would have to be opened in the next one.
+const MOST_EACH: usize = 32;
 /// Idle connections altogether.
 const MOST: usize = 256;
 
@@ -33,9 +34,7 @@ impl Idle {
         }
         if self.count < MOST {
             let lines = self.servers.entry(line.to().clone()).or_default();
-            let network = |line: &Line| line.by().and_then(|by| by.interface.clone());
-            let mine = network(&line);
-            if lines.iter().filter(|(other, _)| network(other) == mine).count() < MOST_EACH {
+            if lines.iter().filter(|(other, _)| network(other) == network(&line)).count() < MOST_EACH {
                 lines.push((line, Instant::now()));
                 self.count += 1;
             }
@@ -83,6 +82,11 @@ impl Idle {
         self.count -= before - lines.len();
         lines
     }
+}
+
+/// The network that it goes over, where the manager chose it.
+fn network(line: &Line) -> Option<&str> {
+    line.by().and_then(|by| by.interface.as_deref())
 }
 
 /// Closes those that have been idle for too long by now, and drops those that are closed.

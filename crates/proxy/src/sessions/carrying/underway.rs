@@ -1,5 +1,6 @@
 //! What a device has of a session's bytes, in both directions.
 
+use super::super::budget::least_kept;
 use super::super::frame::LONGEST;
 use super::super::window::Window;
 use super::SOON;
@@ -23,12 +24,22 @@ pub(super) struct Down {
     /// The server broke the connection behind what came. The program is told so then, or at this moment.
     pub(super) broken: Option<Instant>,
     pub(super) asked: Instant,
+    pub(super) pace: Pace,
     /// When the first was written of what the gateway is to be told, and when that became much: a program that
     /// was asked at that moment could not have read it.
     pub(super) wrote: Instant,
     pub(super) full: Full,
     /// A program that reads nothing is asked less and less often.
     pub(super) stands: Duration,
+}
+
+/// How fast a program takes what comes.
+pub(super) struct Pace {
+    /// When it was known last that it had taken something.
+    counted: Instant,
+    /// So much is much for it: half of what a gateway keeps at least of what such a program takes, which reads on
+    /// while the other half is under way.
+    much: u64,
 }
 
 /// A program's kernel that had no room is asked again, less and less often: it does not say so by itself.
@@ -57,6 +68,7 @@ impl Down {
             promised: 0,
             broken: None,
             asked: Instant::now(),
+            pace: Pace::new(Instant::now()),
             wrote: Instant::now(),
             full: Full { until: Instant::now(), pause: SOON },
             stands: Duration::ZERO,
@@ -74,6 +86,30 @@ impl Down {
         }
         skipped
     }
+}
+
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self { counted: now, much: half_of_the_least(0) }
+    }
+
+    /// It has taken so many bytes more.
+    pub(super) fn takes(&mut self, bytes: u64, now: Instant) {
+        let lasted = now.saturating_duration_since(self.counted).as_micros().max(1);
+        let rate = u128::from(bytes) * 1_000_000 / lasted;
+        self.much = half_of_the_least(u64::try_from(rate).unwrap_or(u64::MAX));
+        self.counted = now;
+    }
+
+    /// So much is much for it.
+    pub(super) fn much(&self) -> u64 {
+        self.much
+    }
+}
+
+/// Of a program that takes so many bytes a second.
+fn half_of_the_least(rate: u64) -> u64 {
+    least_kept(rate) as u64 / 2
 }
 
 impl Up {
@@ -108,6 +144,22 @@ mod tests {
             (down.push(Bytes::from_static(&[3; 30])), down.queue.base(), down.queue.len()),
             (0, 1050, 40)
         );
+    }
+
+    #[test]
+    fn a_fast_program_is_counted_in_larger_steps_and_in_small_ones_again_once_it_is_slow() {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        assert_eq!(pace.much(), 16 * 1024);
+        let mut now = start;
+        // 16 KiB in 3 ms, and then 64 KiB each time; then what comes once a second.
+        for (bytes, millis, much) in [(16_384, 3, 65_536), (65_536, 3, 65_536), (16_384, 1000, 16_384)] {
+            now += Duration::from_millis(millis);
+            pace.takes(bytes, now);
+            assert_eq!(pace.much(), much, "after {bytes} bytes in {millis} ms");
+        }
+        pace.takes(100_000, now + Duration::from_secs(1) / 4);
+        assert_eq!(pace.much(), 50_000, "400 000 bytes a second");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! How much is kept of a server: twice what the program takes in a round trip, so that a long way to its device
 //! holds nothing up.
 
+use crate::sessions::budget::least_kept;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is kept beside twice the round trip's bytes: counts come in steps.
-const BESIDE: u64 = 64 * 1024;
+/// What is kept beside twice the round trip's bytes, or more where a program takes much: counts come in steps.
+const BESIDE: usize = 64 * 1024;
 /// The round trip is asked for no more often: the kernel is asked with it.
-const ASK: Duration = Duration::from_millis(250);
+const ASK: Duration = Duration::from_millis(500);
 
 /// Measures how fast a device's program takes what a server sends.
 #[derive(Default)]
@@ -58,9 +59,18 @@ impl Growth {
     /// How much is to be kept.
     pub(super) fn wanted(&self) -> usize {
         let Some((round_trip, _)) = self.round_trip else { return 0 };
-        let rate = u128::from(self.rates[0].max(self.rates[1]));
-        let bytes = 2 * rate * round_trip.as_micros() / 1_000_000 + u128::from(BESIDE);
-        usize::try_from(bytes).unwrap_or(usize::MAX)
+        let bytes = 2 * u128::from(self.rate()) * round_trip.as_micros() / 1_000_000;
+        usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.least().max(BESIDE))
+    }
+
+    /// How much may be kept whatever others keep.
+    pub(super) fn least(&self) -> usize {
+        least_kept(self.rate())
+    }
+
+    /// Bytes a second; 0 while that is not known.
+    fn rate(&self) -> u64 {
+        self.rates[0].max(self.rates[1])
     }
 
     /// Another device has the session.
@@ -105,7 +115,7 @@ mod tests {
             let product = usize::try_from(rate * round_trip / 1000).unwrap();
             let (kept, reached) = run(round_trip, rate);
             assert!(reached >= rate - rate / 100, "{reached} of {rate} bytes a second");
-            assert!(kept <= 2 * product + 2 * 64 * 1024, "{kept} for {product}");
+            assert!(kept <= 2 * product + 4 * 64 * 1024, "{kept} for {product}");
         }
         // A way that needs no more than what is kept at first.
         assert_eq!(run(10, 5_000_000), (LEAST, 5_000_000));
@@ -127,5 +137,21 @@ mod tests {
         let mut idle = Growth::default();
         idle.note((1000, 0), false, || panic!("it is not full"), start);
         assert_eq!(idle.wanted(), 0);
+    }
+
+    #[test]
+    fn a_program_that_took_what_was_kept_soon_may_have_more_of_it_and_one_that_took_long_may_not() {
+        let after = |took: Duration| {
+            let (mut growth, start, kept) = (Growth::default(), Instant::now(), 32 * 1024);
+            let round_trip = || Some(Duration::from_millis(1));
+            growth.note((kept, 0), true, round_trip, start);
+            assert_eq!(growth.least(), 32 * 1024, "nothing is known yet");
+            growth.note((2 * kept, kept), true, round_trip, start + took);
+            assert!(growth.wanted() > growth.least());
+            growth.least()
+        };
+        assert_eq!(after(Duration::from_millis(50)), 128 * 1024);
+        assert_eq!(after(Duration::from_millis(100)), 32 * 1024 * 10 / 4);
+        assert_eq!(after(Duration::from_secs(3)), 32 * 1024);
     }
 }

@@ -1,13 +1,17 @@
 //! What a session keeps, and how much that may be.
 
 use super::{Holder, Session, SessionSettings};
-use crate::sessions::budget::{LEAST_KEPT, LEAST_WAITING};
+use crate::sessions::budget::{LEAST_KEPT, LEAST_WAITING, Room};
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 /// A server that was held up is read again once there is room for so much, or for half of what may be kept where
 /// that is less: each read costs something on both sides, however little comes.
 const LEAST_READ: usize = LEAST_KEPT / 2;
+/// Where more sessions of a device keep something, each keeps no more than a part of what one of so many might
+/// before it is known how fast its program takes it: else a few would have all for as long as theirs are slow.
+const FEW: usize = 64;
+const PARTS: u64 = 4;
 
 impl Session {
     /// Tells others what there is to know of its bytes.
@@ -28,19 +32,21 @@ impl Session {
             self.is_spared &= self.taking.is_some();
             return false;
         }
-        !self.is_spared && self.room() == 0
+        !self.is_spared && self.room().bytes == 0
     }
 
     /// How much more may be kept for its device.
-    fn room(&mut self) -> usize {
+    fn room(&mut self) -> Room {
         let SessionSettings { most_bytes_each, most_bytes, .. } = self.settings;
-        usize::try_from(self.listing.share().room(most_bytes_each, most_bytes)).unwrap_or(usize::MAX)
+        self.listing.share().room(most_bytes_each, most_bytes)
     }
 
     /// How much is kept of the server. What others keep may leave less than the settings do.
     pub(super) fn most_kept(&mut self) -> usize {
-        let possible = self.server.kept().len().saturating_add(self.room()).max(LEAST_KEPT);
-        self.wanted().min(possible)
+        let Room { bytes, sessions } = self.room();
+        let room = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let possible = self.server.kept().len().saturating_add(room).max(self.growth.least());
+        self.wanted(sessions).min(possible)
     }
 
     /// Whether the server is to be read, where so much may be kept: until that is all, so that it is known to be
@@ -52,17 +58,42 @@ impl Session {
         !self.is_held_up
     }
 
-    /// How much is to be kept, whatever others keep.
-    fn wanted(&self) -> usize {
-        let SessionSettings { most_kept, most_grown, .. } = self.settings;
-        self.growth.wanted().min(most_grown).max(most_kept)
+    /// How much is to be kept, if there is room, where so many sessions of its device keep something.
+    fn wanted(&self, sessions: usize) -> usize {
+        self.growth.wanted().min(self.settings.most_grown).max(unmeasured(&self.settings, sessions))
     }
 
-    /// Looks how fast the program takes what the server sends.
-    pub(super) fn measure(&mut self) {
+    /// Looks how fast the program takes what the server sends, of which `most` may be kept.
+    pub(super) fn measure(&mut self, most: usize) {
         let Holder::Seat(seat) = &self.holder else { return };
         let kept = self.server.kept();
-        let is_full = self.taking.is_none() && kept.len() >= self.wanted();
+        let is_full = self.taking.is_none() && kept.len() >= most;
         self.growth.note((seat.said(), kept.base()), is_full, || seat.round_trip(), Instant::now());
+    }
+}
+
+/// How much is to be kept of a server while it is not known how fast its program takes it.
+fn unmeasured(settings: &SessionSettings, sessions: usize) -> usize {
+    let SessionSettings { most_kept, most_bytes_each, .. } = *settings;
+    if sessions <= FEW {
+        return most_kept;
+    }
+    let part = most_bytes_each / u64::try_from(sessions).unwrap_or(u64::MAX).saturating_mul(PARTS);
+    most_kept.min(usize::try_from(part).unwrap_or(usize::MAX).max(LEAST_KEPT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_sessions_may_keep_much_at_once_and_each_of_very_many_the_least() {
+        let settings = SessionSettings::default();
+        let kept = |sessions| unmeasured(&settings, sessions);
+        assert_eq!([1, FEW].map(kept), [settings.most_kept; 2]);
+        assert_eq!([128, 1000, usize::MAX].map(kept), [64 * 1024, LEAST_KEPT, LEAST_KEPT]);
+        // Nobody gets more than the settings allow.
+        let little = SessionSettings { most_kept: 1000, ..settings };
+        assert_eq!([1, 1000].map(|sessions| unmeasured(&little, sessions)), [1000; 2]);
     }
 }
