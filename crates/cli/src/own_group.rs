@@ -37,7 +37,7 @@ impl OwnGroup {
         let of_user = |user| Replica::in_file(&file(user), user);
         let given = given_by(&key, |user| file(user).exists())?;
         let user = match given {
-            Some(user) if !file(key.id()).exists() || of_user(key.id()).with(has_nothing)? => user,
+            Some(user) if !file(key.id()).exists() || of_user(key.id()).look(has_nothing)? => user,
             _ => key.id(),
         };
         Ok(Self { key, replica: Arc::new(of_user(user)), file: file(user) })
@@ -50,7 +50,7 @@ impl OwnGroup {
 
     /// Looks at the log.
     pub(crate) fn look<T>(&self, run: impl FnOnce(&Log) -> T) -> Result<T> {
-        Ok(self.replica.with(|log| run(log))?)
+        Ok(self.replica.look(run)?)
     }
 
     /// Changes the log, or fails and leaves it as it is.
@@ -63,7 +63,7 @@ impl OwnGroup {
 }
 
 /// Whether a log says nothing, and did not before it was damaged.
-fn has_nothing(log: &mut Log) -> bool {
+fn has_nothing(log: &Log) -> bool {
     log.is_empty() && log.lost().next().is_none()
 }
 
@@ -292,7 +292,7 @@ pub(crate) fn kept(key: &SecretKey) -> Result<Option<Group>> {
 
 /// A store that can't be used is no reason to keep a stranger waiting.
 pub(crate) async fn is_member(replica: Arc<Replica>, peer: EndpointId) -> bool {
-    let asked = aside::run(move || replica.with(|log| log.group().is_member(peer)));
+    let asked = aside::run(move || replica.look(|log| log.group().is_member(peer)));
     let answer: Result<Result<bool, StoreError>> = asked.await.context("the process is ending");
     answer.is_ok_and(|answer| answer.unwrap_or(false))
 }

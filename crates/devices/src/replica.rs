@@ -32,6 +32,24 @@ impl Replica {
         Self { place: Place::Memory(Mutex::new(Box::new(log))) }
     }
 
+    /// Looks at the log. A file is neither changed nor closed to others who look. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub fn look<T>(&self, run: impl FnOnce(&Log) -> T) -> Result<T, StoreError> {
+        match &self.place {
+            Place::Memory(log) => Ok(run(&log.lock().unwrap_or_else(PoisonError::into_inner))),
+            Place::File { path, user, turn } => {
+                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let log = match Store::look(path, *user)? {
+                    Some(log) => log,
+                    None => Store::open(path, *user)?.1,
+                };
+                Ok(run(&log))
+            }
+        }
+    }
+
     /// Does something with the log. What it changed is on the disk when this returns. Blocks.
     ///
     /// # Errors

@@ -7,8 +7,9 @@
 //! | `runs` | author, first number | packed entries with their signature |
 //! | `forks` | author | packed proof of two histories |
 //!
-//! A change is one transaction, on the disk when it returns. Only its process has the file open; commands
-//! take turns.
+//! A change is one transaction, on the disk when it returns. Only its process has the file open then; commands
+//! take turns. Those that only look share the file, and do not wait for the disk: to open it for a change and
+//! to close it again takes three waits of its own.
 
 mod failure;
 #[cfg(test)]
@@ -19,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use redb::{
-    Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _,
-    TableDefinition, WriteTransaction,
+    Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
+    ReadableTableMetadata as _, TableDefinition, TableError, WriteTransaction,
 };
 use whimbrel_base::EndpointId;
 use whimbrel_base::order;
@@ -66,7 +67,7 @@ impl Store {
     /// [`StoreError`]; the file is left as it is.
     pub fn open(path: &Path, user: EndpointId) -> Result<(Self, Log), StoreError> {
         let opened = guard(|| {
-            let database = open_in_turn(path)?;
+            let database = in_turn(|| whimbrel_names::open_database(path))?;
             let log = load(&database, user)?;
             Ok((database, log))
         });
@@ -75,6 +76,24 @@ impl Store {
         store.note(&log);
         store.saved.extend(log.lost().map(|author| (author, DAMAGED)));
         Ok((store, log))
+    }
+
+    /// What a file has, which is not changed. `None` if it must be opened for a change first: it is new, or the
+    /// process that had it was killed. Waits a few seconds for another process that has it. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub(crate) fn look(path: &Path, user: EndpointId) -> Result<Option<Log>, StoreError> {
+        let looked = guard(|| {
+            let database = match in_turn(|| ReadOnlyDatabase::open(path)) {
+                Ok(database) => database,
+                Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Failure::InUse),
+                // What is wrong is found, or mended, by opening it for a change.
+                Err(_) => return Ok(None),
+            };
+            read(&database.begin_read()?, user)
+        });
+        looked.map_err(|failure| failure.named(path))
     }
 
     /// Writes what is new in a log. It is on the disk when this returns. Blocks.
@@ -130,54 +149,82 @@ fn saved(chain: &Chain) -> Saved {
 }
 
 /// Opens the file once no other process has it.
-fn open_in_turn(path: &Path) -> Result<Database, Failure> {
+fn in_turn<T>(open: impl Fn() -> Result<T, DatabaseError>) -> Result<T, DatabaseError> {
     let end = Instant::now() + TURN_LIMIT;
     loop {
-        match whimbrel_names::open_database(path) {
+        match open() {
             Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => {
                 std::thread::sleep(TURN_PAUSE);
             }
-            other => return Ok(other?),
+            other => return other,
         }
     }
 }
 
 fn load(database: &Database, user: EndpointId) -> Result<Log, Failure> {
+    // Only a new file is changed: that waits for the disk.
+    if let Some(log) = read(&database.begin_read()?, user)? {
+        return Ok(log);
+    }
+    make(database, user)?;
+    let made = read(&database.begin_read()?, user)?;
+    made.ok_or_else(|| Failure::Damaged("its tables are not there once they were made".to_owned()))
+}
+
+/// Makes the tables that are not there.
+fn make(database: &Database, user: EndpointId) -> Result<(), Failure> {
     let txn = database.begin_write()?;
     {
         let mut meta = txn.open_table(META)?;
-        let format = meta.get("format")?.map(|format| format.value());
-        match format {
-            None => drop(meta.insert("format", FORMAT)?),
-            Some(FORMAT) => {}
-            Some(found) => return Err(Failure::Format(found)),
+        if meta.get("format")?.is_none() {
+            meta.insert("format", FORMAT)?;
         }
         let mut users = txn.open_table(USER)?;
-        let known = users.get(())?.map(|known| EndpointId::from_bytes(known.value()));
-        match known {
-            None => drop(users.insert((), user.as_bytes())?),
-            Some(known) if known == user => {}
-            Some(_) => return Err(Failure::OtherUser),
+        if users.get(())?.is_none() {
+            users.insert((), user.as_bytes())?;
         }
         txn.open_table(SNAPSHOTS)?;
         txn.open_table(RUNS)?;
         txn.open_table(FORKS)?;
     }
     txn.commit()?;
-    read(database, user)
+    Ok(())
 }
 
-fn read(database: &Database, user: EndpointId) -> Result<Log, Failure> {
-    let txn = database.begin_read()?;
-    if !txn.open_table(SNAPSHOTS)?.is_empty()? {
+/// What is in a file; `None` if it has not all of its tables yet.
+fn read(txn: &ReadTransaction, user: EndpointId) -> Result<Option<Log>, Failure> {
+    let (Some(meta), Some(users)) = (there(txn.open_table(META))?, there(txn.open_table(USER))?) else {
+        return Ok(None);
+    };
+    let format = meta.get("format")?.map(|format| format.value());
+    let known = users.get(())?.map(|known| EndpointId::from_bytes(known.value()));
+    match (format, known) {
+        (Some(found), _) if found != FORMAT => return Err(Failure::Format(found)),
+        (_, Some(known)) if known != user => return Err(Failure::OtherUser),
+        (Some(_), Some(_)) => {}
+        (None, _) | (_, None) => return Ok(None),
+    }
+    let (snapshots, runs, forks) =
+        (there(txn.open_table(SNAPSHOTS))?, there(txn.open_table(RUNS))?, there(txn.open_table(FORKS))?);
+    let (Some(snapshots), Some(runs), Some(forks)) = (snapshots, runs, forks) else { return Ok(None) };
+    if !snapshots.is_empty()? {
         return Err(Failure::Damaged("it has a snapshot, which this program does not take".to_owned()));
     }
     let mut update = Update::default();
-    for row in txn.open_table(RUNS)?.range::<(&[u8; 32], u64)>(..)? {
+    for row in runs.range::<(&[u8; 32], u64)>(..)? {
         update.runs.push(unpack(row?.1.value())?);
     }
-    for row in txn.open_table(FORKS)?.range::<&[u8; 32]>(..)? {
+    for row in forks.range::<&[u8; 32]>(..)? {
         update.forks.push(unpack(row?.1.value())?);
     }
-    Ok(Log::restore(user, update))
+    Ok(Some(Log::restore(user, update)))
+}
+
+/// A table, if it is there.
+fn there<T>(opened: Result<T, TableError>) -> Result<Option<T>, Failure> {
+    match opened {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }

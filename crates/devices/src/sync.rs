@@ -111,10 +111,10 @@ pub async fn call<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
 ) -> Result<Met, SyncError> {
     let mut meeting = Meeting { replica, peer, stream, met: Met::default() };
-    let mut last = None;
+    let (mut last, mut here) = (None, meeting.look(stands).await?);
     for _ in 0..MAX_ROUNDS {
-        let (digest, knows) = meeting.look(|log, peer| (log.vector().digest(), may_tell(log, peer))).await?;
-        if !knows {
+        let Stands { digest, may_tell } = here;
+        if !may_tell {
             return Err(SyncError::Stranger(peer));
         }
         meeting.send(&Message::Beat(digest)).await?;
@@ -134,10 +134,10 @@ pub async fn call<S: AsyncRead + AsyncWrite + Unpin>(
         last = Some((digest, theirs.digest()));
         let give = meeting.look(move |log, peer| give(log, peer, &theirs)).await?;
         meeting.send(&give).await?;
-        match meeting.receive().await? {
-            Some(Message::Give(update, _)) => meeting.take(update).await?,
+        here = match meeting.receive().await? {
+            Some(Message::Give(update, _)) => meeting.take(update, stands).await?,
             _ => return Err(SyncError::Turn),
-        }
+        };
     }
     Ok(meeting.met)
 }
@@ -170,16 +170,14 @@ pub async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
             continue;
         }
         meeting.send(&Message::Have(vector)).await?;
-        let theirs = match meeting.receive().await? {
+        let give = match meeting.receive().await? {
             Some(Message::Give(update, theirs)) => {
-                meeting.take(update).await?;
-                theirs
+                meeting.take(update, move |log, peer| give(log, peer, &theirs)).await?
             }
             Some(_) => return Err(SyncError::Turn),
             // It found that nothing new would come.
             None => break,
         };
-        let give = meeting.look(move |log, peer| give(log, peer, &theirs)).await?;
         meeting.send(&give).await?;
     }
     Ok(meeting.met)
@@ -187,16 +185,25 @@ pub async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// What a peer lacks. One that is not known to be a member is given nothing, for it may be told later, by
 /// others; but the proof that two histories are signed with its key.
-fn give(log: &mut Log, peer: EndpointId, theirs: &Vector) -> Message {
+fn give(log: &Log, peer: EndpointId, theirs: &Vector) -> Message {
     if log.group().is_member(peer) {
         return Message::Give(log.missing(theirs), log.vector());
     }
     Message::Give(log.proof_against(peer), Vector::default())
 }
 
-/// A device that knows nothing yet has nothing to keep for itself.
-fn may_tell(log: &Log, peer: EndpointId) -> bool {
-    log.group().is_member(peer) || log.vector().entries() == 0
+/// How a device stands that calls another one.
+struct Stands {
+    digest: Digest,
+    /// The peer may be told of the group.
+    may_tell: bool,
+}
+
+fn stands(log: &Log, peer: EndpointId) -> Stands {
+    let vector = log.vector();
+    // A device that knows nothing yet has nothing to keep for itself.
+    let may_tell = log.group().is_member(peer) || vector.entries() == 0;
+    Stands { digest: vector.digest(), may_tell }
 }
 
 fn now() -> UnixTime {
@@ -204,26 +211,46 @@ fn now() -> UnixTime {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
-    /// Does something with the log, where it may block.
+    /// Looks at the log, where it may block.
     async fn look<T: Send + 'static>(
         &self,
-        run: impl FnOnce(&mut Log, EndpointId) -> T + Send + 'static,
+        run: impl FnOnce(&Log, EndpointId) -> T + Send + 'static,
     ) -> Result<T, SyncError> {
-        let (replica, peer) = (self.replica.clone(), self.peer);
-        let (reply, answer) = oneshot::channel();
-        // One type of task for all: what the runtime does with a task is compiled for each type of one, 2 KB.
-        let look: Box<dyn FnOnce() + Send> =
-            Box::new(move || drop(reply.send(replica.with(|log| run(log, peer)))));
-        drop(tokio::task::spawn_blocking(look));
-        Ok(answer.await.map_err(|_| SyncError::Ending)??)
+        let peer = self.peer;
+        self.aside(move |replica| replica.look(|log| run(log, peer))).await
     }
 
-    async fn take(&mut self, update: Update) -> Result<(), SyncError> {
-        let Report { entries, forked, refused } = self.look(move |log, _| log.take(update, now())).await?;
+    /// Takes what the peer gave, and looks at the log then: to open a file for a change takes longest of all.
+    async fn take<T: Send + 'static>(
+        &mut self,
+        update: Update,
+        then: impl FnOnce(&Log, EndpointId) -> T + Send + 'static,
+    ) -> Result<T, SyncError> {
+        if update.is_empty() {
+            self.met.refused = Vec::new();
+            return self.look(then).await;
+        }
+        let peer = self.peer;
+        let taking = move |log: &mut Log| (log.take(update, now()), then(log, peer));
+        let (report, then) = self.aside(move |replica| replica.with(taking)).await?;
+        let Report { entries, forked, refused } = report;
         self.met.entries += entries;
         self.met.forked.extend(forked);
         self.met.refused = refused;
-        Ok(())
+        Ok(then)
+    }
+
+    /// Does something where it may block.
+    async fn aside<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Replica) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, SyncError> {
+        let replica = self.replica.clone();
+        let (reply, answer) = oneshot::channel();
+        // One type of task for all: what the runtime does with a task is compiled for each type of one, 2 KB.
+        let task: Box<dyn FnOnce() + Send> = Box::new(move || drop(reply.send(run(&replica))));
+        drop(tokio::task::spawn_blocking(task));
+        Ok(answer.await.map_err(|_| SyncError::Ending)??)
     }
 
     async fn send(&mut self, message: &Message) -> Result<(), SyncError> {

@@ -1,12 +1,15 @@
 //! Five devices around a router, 50 ms apart, with no service anywhere.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use whimbrel::{Allow, Endpoint, EndpointId, ListenOptions, Listener, SecretKey, Ticket, UnixTime};
+use whimbrel::{
+    Allow, Connection, Endpoint, EndpointId, ListenOptions, Listener, SecretKey, Ticket, UnixTime,
+};
 use whimbrel_devices::{Log, Met, Op, Replica, Subject, answer, call};
 use whimbrel_lab::{Host, Lab, LinkSpec, Runtime, require};
 
@@ -54,6 +57,8 @@ fn live_alone(log: &mut Log, number: usize, entries: usize) {
 }
 
 struct Device {
+    /// To the devices that it has called: agents keep theirs.
+    connections: Mutex<BTreeMap<usize, Connection>>,
     runtime: Runtime,
     endpoint: Endpoint,
     replica: Arc<Replica>,
@@ -89,16 +94,21 @@ impl World {
             replica.with(|known| *known = log).unwrap();
             runtime.spawn(serve(listener, replica.clone()));
             tickets.push(endpoint.ticket(None));
-            devices.push(Device { runtime, endpoint, replica });
+            devices.push(Device { connections: Mutex::default(), runtime, endpoint, replica });
             hosts.push(host);
         }
         Self { _lab: lab, _hosts: hosts, devices, tickets }
     }
 
     fn meet(&self, one: usize, other: usize) -> Met {
-        let Device { runtime, endpoint, replica } = &self.devices[one];
+        let Device { connections, runtime, endpoint, replica } = &self.devices[one];
         runtime.block_on(async {
-            let connection = endpoint.connect(self.tickets[other].clone()).await.unwrap();
+            let known = connections.lock().unwrap().get(&other).cloned();
+            let connection = match known {
+                Some(connection) => connection,
+                None => endpoint.connect(self.tickets[other].clone()).await.unwrap(),
+            };
+            connections.lock().unwrap().insert(other, connection.clone());
             let stream = connection.open_stream().await.unwrap();
             call(replica.clone(), connection.peer_id(), stream).await.unwrap()
         })
@@ -118,8 +128,9 @@ async fn serve(mut listener: Listener, replica: Arc<Replica>) {
     while let Some(connection) = listener.accept().await {
         let replica = replica.clone();
         tokio::spawn(async move {
-            let stream = connection.accept_stream().await.unwrap();
-            answer(replica, connection.peer_id(), stream).await
+            while let Ok(stream) = connection.accept_stream().await {
+                let _ = answer(replica.clone(), connection.peer_id(), stream).await;
+            }
         });
     }
 }

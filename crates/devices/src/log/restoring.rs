@@ -11,9 +11,12 @@ impl Log {
         let mut log = Self::new(user);
         let report = log.take_again(kept);
         let lost = order::set(report.refused.iter().map(|(author, _)| *author));
-        log.chains.retain(|author, _| !lost.contains(author));
-        log.lost = lost;
-        log.refresh();
+        // What was taken has its group already.
+        if !lost.is_empty() {
+            log.chains.retain(|author, _| !lost.contains(author));
+            log.lost = lost;
+            log.refresh();
+        }
         log
     }
 

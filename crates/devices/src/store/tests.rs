@@ -47,6 +47,55 @@ fn what_was_saved_is_there_again_and_only_its_user_can_read_it() {
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }
 
+#[test]
+fn a_look_changes_nothing_in_the_file_and_goes_on_beside_others_that_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("group.redb");
+    assert!(Store::look(&path, key().id()).unwrap().is_none(), "there is no file");
+    let (mut store, mut log) = Store::open(&path, key().id()).unwrap();
+    write(&mut log, 0);
+    store.save(&log).unwrap();
+    drop(store);
+    let before = fs::read(&path).unwrap();
+    let _other = redb::ReadOnlyDatabase::open(&path).unwrap();
+    let looked = Store::look(&path, key().id()).unwrap().unwrap();
+    assert_eq!((looked.vector(), looked.group()), (log.vector(), log.group()));
+    assert!(fs::read(&path).unwrap() == before, "it was changed");
+    let stranger = SecretKey::from_bytes(&[2; 32]).id();
+    assert_eq!(Store::look(&path, stranger).unwrap_err(), StoreError::OtherUser(path));
+}
+
+#[test]
+fn who_looks_waits_for_one_that_changes_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("group.redb");
+    let (mut store, mut log) = Store::open(&path, key().id()).unwrap();
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| Replica::in_file(&path, key().id()).look(Log::vector));
+        // It may come later than this, and finds it closed then.
+        std::thread::sleep(Duration::from_millis(100));
+        write(&mut log, 0);
+        store.save(&log).unwrap();
+        drop(store);
+        assert_eq!(looking.join().unwrap().unwrap(), log.vector());
+    });
+}
+
+#[test]
+fn a_file_whose_process_was_killed_is_mended_by_who_looks_at_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, left] = ["group.redb", "left.redb"].map(|name| folder.path().join(name));
+    let (mut store, mut log) = Store::open(&path, key().id()).unwrap();
+    write(&mut log, 0);
+    store.save(&log).unwrap();
+    // As it is while a process has it open for a change.
+    fs::copy(&path, &left).unwrap();
+    assert!(Store::look(&left, key().id()).unwrap().is_none(), "it was not closed");
+    let looked = Replica::in_file(&left, key().id()).look(Log::vector).unwrap();
+    assert_eq!(looked, log.vector());
+    assert!(Store::look(&left, key().id()).unwrap().is_some(), "it is closed now");
+}
+
 /// Two histories of one author, behind entries that both have.
 fn forked() -> Log {
     let mut log = Log::new(key().id());

@@ -47,6 +47,28 @@ async fn a_new_device_gets_the_group_and_then_only_beats() {
 }
 
 #[tokio::test]
+async fn a_meeting_that_brings_nothing_new_writes_nothing_to_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["one.redb", "other.redb"].map(|name| folder.path().join(name));
+    let log = group();
+    let replicas = files.each_ref().map(|file| Arc::new(Replica::in_file(file, key(1).id())));
+    for replica in &replicas {
+        replica.with(|known| *known = log.clone()).unwrap();
+    }
+    // This device has more: only the other one's file changes.
+    replicas[0].with(|log| log.write(&key(1), vec![Op::Seen], now()).unwrap()).unwrap();
+    let bytes = || files.each_ref().map(|file| std::fs::read(file).unwrap());
+    let first = bytes();
+    let [called, answered] = meet(&replicas[0], &replicas[1], (1, 2)).await;
+    assert!(called.unwrap().agree && answered.unwrap().entries == 1);
+    let second = bytes();
+    assert!(second[0] == first[0] && second[1] != first[1], "what it gives is written where it is new");
+    let [called, answered] = meet(&replicas[1], &replicas[0], (2, 1)).await;
+    assert!(called.unwrap().agree && answered.unwrap().agree);
+    assert!(bytes() == second, "there was nothing to write");
+}
+
+#[tokio::test]
 async fn a_stranger_or_a_removed_device_is_told_nothing() {
     let old = Arc::new(Replica::in_memory(group()));
     let stranger = Arc::new(Replica::in_memory(Log::new(key(1).id())));

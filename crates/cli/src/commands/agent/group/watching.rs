@@ -38,7 +38,7 @@ impl Known {
 /// When it cannot be read.
 pub(super) async fn read(replica: &Arc<Replica>) -> Result<Known> {
     let replica = replica.clone();
-    let reading = aside::run(move || replica.with(|log| Known::of(log)));
+    let reading = aside::run(move || replica.look(Known::of));
     Ok(reading.await.context("the process is ending")??)
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn follow(
                 tracing::warn!(error = failure::line(&error), "this user's devices are not known");
             }
         }
-        // Reading changes the file too: it is marked as open.
+        // Reading may change the file too: one that was not closed is mended.
         (seen, next) = (stamp(&file), Instant::now() + READ);
     }
 }
