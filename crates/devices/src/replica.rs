@@ -1,15 +1,15 @@
 //! A device's copy of its user's group, in a file or in memory.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use whimbrel_base::EndpointId;
 
 use crate::log::Log;
 use crate::store::{Store, StoreError};
 
-/// The log of a group, used by one at a time. A file is open only while it is used, so that several commands
-/// can.
+/// The log of a group, changed by one at a time. A file is open only while it is used, so that several commands
+/// can use it.
 #[derive(Debug)]
 pub struct Replica {
     place: Place,
@@ -17,14 +17,14 @@ pub struct Replica {
 
 #[derive(Debug)]
 enum Place {
-    File { path: PathBuf, user: EndpointId, turn: Mutex<()> },
+    File { path: PathBuf, user: EndpointId, turn: RwLock<()> },
     Memory(Mutex<Box<Log>>),
 }
 
 impl Replica {
     /// The one in a file, which is made when it is first used.
     pub fn in_file(path: &Path, user: EndpointId) -> Self {
-        Self { place: Place::File { path: path.to_owned(), user, turn: Mutex::new(()) } }
+        Self { place: Place::File { path: path.to_owned(), user, turn: RwLock::new(()) } }
     }
 
     /// One that is gone with its process.
@@ -40,10 +40,16 @@ impl Replica {
         match &self.place {
             Place::Memory(log) => Ok(run(&log.lock().unwrap_or_else(PoisonError::into_inner))),
             Place::File { path, user, turn } => {
-                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-                let log = match Store::look(path, *user)? {
+                let looked = {
+                    let _turn = turn.read().unwrap_or_else(PoisonError::into_inner);
+                    Store::look(path, *user)?
+                };
+                let log = match looked {
                     Some(log) => log,
-                    None => Store::open(path, *user)?.1,
+                    None => {
+                        let _turn = turn.write().unwrap_or_else(PoisonError::into_inner);
+                        Store::open(path, *user)?.1
+                    }
                 };
                 Ok(run(&log))
             }
@@ -58,7 +64,7 @@ impl Replica {
         match &self.place {
             Place::Memory(log) => Ok(run(&mut log.lock().unwrap_or_else(PoisonError::into_inner))),
             Place::File { path, user, turn } => {
-                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let _turn = turn.write().unwrap_or_else(PoisonError::into_inner);
                 let (mut store, mut log) = Store::open(path, *user)?;
                 let before = log.vector();
                 let result = run(&mut log);
