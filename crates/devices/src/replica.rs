@@ -8,8 +8,8 @@ use whimbrel_base::EndpointId;
 use crate::log::Log;
 use crate::store::{Store, StoreError};
 
-/// The log of a group, changed by one at a time. A file is open only while it is used, so that several commands
-/// can use it.
+/// The log of a group, changed by one at a time. A file is open only while it is used, so that several
+/// commands can use it.
 #[derive(Debug)]
 pub struct Replica {
     place: Place,
