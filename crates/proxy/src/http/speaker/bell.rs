@@ -1,6 +1,6 @@
 //! Who is woken when a connection can go on that moves with its user. The parts of a connection tell each
-//! other of what they do by wakers. Where one task moves all of them it is there already: woken by what it did
-//! itself, it would be scheduled once more for nothing, and another thread be woken to look after it.
+//! other of what they do by wakers. Where one task moves all of them it is there already: woken by what it
+//! did itself, it would be scheduled once more for nothing, and another thread be woken to look after it.
 
 use futures_util::task::AtomicWaker;
 use std::sync::Arc;
