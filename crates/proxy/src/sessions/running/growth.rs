@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// steps.
 const BESIDE: usize = 64 * 1024;
 /// The round trip is asked for no more often: the kernel is asked with it.
-const ASK: Duration = Duration::from_millis(500);
+const ASK: Duration = Duration::from_secs(1);
 
 /// Measures how fast a device's program takes what a server sends.
 #[derive(Default)]
