@@ -33,7 +33,8 @@ pub(super) async fn answer(
     let is_connect = *request.method() == Method::CONNECT;
     let may_change = is_connect || fields::wants_websocket(request.headers());
     let answered = match is_connect {
-        true => connect(&proxy, &slot, request).await,
+        // On the heap: other requests have no need of the memory.
+        true => Box::pin(connect(&proxy, &slot, request)).await,
         false => forward(proxy, &slot, request).await,
     };
     let mut answer = told(answered);

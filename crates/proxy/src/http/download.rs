@@ -82,7 +82,8 @@ impl Download {
         };
         let (answer, lease) = self.exchange(Intents::receive(step), decided, &request).await?;
         match answer.status() {
-            StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease).await,
+            // On the heap: most objects come whole, and have no need of the memory.
+            StatusCode::PARTIAL_CONTENT => Box::pin(self.first_part(answer, lease)).await,
             // There is no first byte in an object of none.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 drop((answer, lease));

@@ -30,7 +30,7 @@ pub(super) struct Line {
     carried: u32,
     /// It belongs to a client that authenticated it, or is closed.
     is_private: bool,
-    /// For all its answers, one after the other: to set a timer later takes no lock, and to make one for each does.
+    /// For all its answers, one after the other: to set one later takes no lock, to make one for each does.
     timer: Option<Pin<Box<Sleep>>>,
 }
 

@@ -173,9 +173,10 @@ impl Origins {
         let line = match decided.routes.is_empty() {
             true => match self.take(to, |line, _| line.serves(alone)).await {
                 Some(line) => line,
-                None => self.reach(to, intents, alone).await?,
+                // On the heap: most messages find a connection, and have no need of the memory to make one.
+                None => Box::pin(self.reach(to, intents, alone)).await?,
             },
-            false => self.by_routes(to, intents, decided.routes, alone).await?,
+            false => Box::pin(self.by_routes(to, intents, decided.routes, alone)).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: decided.unit, turn: None })
     }
@@ -190,8 +191,8 @@ impl Origins {
         alone: bool,
     ) -> Result<Lease, UpstreamError> {
         let line = match ways.is_empty() {
-            true => self.reach(to, intents, alone).await?,
-            false => self.connect(to, intents, ways, alone).await?,
+            true => Box::pin(self.reach(to, intents, alone)).await?,
+            false => Box::pin(self.connect(to, intents, ways, alone)).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: None, turn: None })
     }

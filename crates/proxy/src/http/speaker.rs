@@ -51,7 +51,7 @@ impl Driver {
         self.0.driven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what is possible now, and then polls what its user waits for. The user is woken when there is more.
+    /// Does what is possible now, and then polls what its user waits for, who is woken when there is more.
     fn attend<T>(&self, cx: &mut Context<'_>, mut waits: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         self.0.bell.attend(cx, |cx| {
             self.poll(cx);

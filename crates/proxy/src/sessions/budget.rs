@@ -6,8 +6,8 @@ use whimbrel_base::EndpointId;
 
 /// What a session may keep of its server however little room there is: so it goes on, if slowly.
 pub(super) const LEAST_KEPT: usize = 32 * 1024;
-/// The same for one whose program takes much: what passes at a time costs as much however little it is. As many
-/// sessions as a gateway takes of a device by itself, 256, keep no more by it than its other bound allows.
+/// The same for one whose program takes much: what passes at a time costs as much however little it is. As
+/// many sessions as a gateway takes of a device by itself, 256, keep no more by it than that device may.
 const MOST_KEPT_AT_LEAST: usize = 4 * LEAST_KEPT;
 /// That takes much which takes all of that in so many parts of a second.
 const A_SECOND: u64 = 4;

@@ -1,6 +1,6 @@
-//! Who is woken when a connection can go on that moves with its user. The parts of a connection tell each other
-//! of what they do by wakers. Where one task moves all of them it is there already: woken by what it did itself,
-//! it would be scheduled once more for nothing, and another thread be woken to look after it.
+//! Who is woken when a connection can go on that moves with its user. The parts of a connection tell each
+//! other of what they do by wakers. Where one task moves all of them it is there already: woken by what it
+//! did itself, it would be scheduled once more for nothing, and another thread be woken to look after it.
 
 use futures_util::task::AtomicWaker;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ impl Default for Bell {
 }
 
 impl Bell {
-    /// Moves a connection, by one task at a time. What rings meanwhile is looked after here; what rings later wakes
-    /// the task, until somebody else attends.
+    /// Moves a connection, by one task at a time. What rings meanwhile is looked after here; what rings later
+    /// wakes the task, until somebody else attends.
     pub(super) fn attend<T>(
         &self,
         cx: &mut Context<'_>,

@@ -37,8 +37,8 @@ pub(super) struct Down {
 pub(super) struct Pace {
     /// When it was known last that it had taken something.
     counted: Instant,
-    /// So much is much for it: half of what a gateway keeps at least of what such a program takes, which reads on
-    /// while the other half is under way.
+    /// So much is much for it: half of what a gateway keeps at least for such a program, which reads on while
+    /// the other half is under way.
     much: u64,
 }
 

@@ -5,10 +5,11 @@ use crate::sessions::budget::least_kept;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is kept beside twice the round trip's bytes, or more where a program takes much: counts come in steps.
+/// What is kept beside twice the round trip's bytes, or more where a program takes much: counts come in
+/// steps.
 const BESIDE: usize = 64 * 1024;
 /// The round trip is asked for no more often: the kernel is asked with it.
-const ASK: Duration = Duration::from_millis(500);
+const ASK: Duration = Duration::from_secs(1);
 
 /// Measures how fast a device's program takes what a server sends.
 #[derive(Default)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct SessionSettings {
     /// The most bytes of a server that are kept because no program has taken them, until it is known how fast
-    /// one takes them. Then the server waits. Less where more than 64 sessions of its device keep something: a
-    /// quarter of its part of what all of them may.
+    /// one takes them. Then the server waits. Where more than 64 sessions of its device keep something it is
+    /// less: a quarter of its part of what all of them may.
     pub most_kept: usize,
     /// The most that are kept for a program that takes much: up to this, twice what it takes in a round trip.
     /// A device refuses more than 8 MiB.
@@ -21,8 +21,8 @@ pub struct SessionSettings {
     /// How many bytes are kept for them.
     pub most_held_bytes: u64,
     /// How many bytes all sessions of one device keep, those of programs that wait for a server among them.
-    /// Then its servers wait too; each of its sessions has 32 KiB whatever the others keep, or what its program
-    /// takes in a quarter of a second, up to 128 KiB.
+    /// Then its servers wait too; each of its sessions has 32 KiB whatever the others keep, or what its
+    /// program takes in a quarter of a second, up to 128 KiB.
     pub most_bytes_each: u64,
     /// How many bytes all sessions keep, likewise.
     pub most_bytes: u64,
