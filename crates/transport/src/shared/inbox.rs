@@ -1,7 +1,7 @@
 //! Messages that were taken from the engine together, for the application to take one by one.
 //!
-//! The driver has the connection's lock while it cuts a segment into messages, 150 small ones. Whoever takes them
-//! should not have to wait for it each time, nor it for them.
+//! The driver has the connection's lock while it cuts a segment into messages, 150 small ones. Whoever takes
+//! them should not have to wait for it each time, nor it for them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
