@@ -51,8 +51,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Takes back the last frame, and what it said, which was no message: the segment was `len` bytes long before
-    /// it.
+    /// Takes back the last frame, and what it said, which was no message: the segment was `len` bytes long
+    /// before it.
     pub(crate) fn take_back(&mut self, len: usize) {
         self.out.truncate(self.start + len);
         self.contents.pop();

@@ -8,7 +8,7 @@
 
 mod simulation;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use simulation::log::Logged;
 use simulation::rng::Rng;
@@ -184,8 +184,8 @@ impl World {
                 self.models[at].give_up(flow, tag);
                 self.sim.connection(SIDES[at]).unwrap().cancel_messages(flow, tag);
             }
-            55..=66 => self.take(at, usize::MAX),
-            67..=69 => self.take(at, 3),
+            55..=66 => self.take(at),
+            67..=69 => self.take_some(at),
             70..=89 => {
                 let time = [3, 30, 300, 2000][self.rng.below(4) as usize];
                 let time = ms(self.rng.below(time));
@@ -269,15 +269,26 @@ impl World {
         }
     }
 
-    fn take(&mut self, at: usize, most: usize) {
-        for _ in 0..most {
-            let Some(message) = self.sim.connection(SIDES[at]).unwrap().recv_message() else {
-                return;
-            };
-            let stamp = u64::from_be_bytes(message.data[..8].try_into().unwrap());
-            assert!(message.data == content(stamp, message.data.len()), "{stamp} is damaged");
-            self.models[1 - at].deliver(stamp, &message);
+    fn take(&mut self, at: usize) {
+        while let Some(message) = self.sim.connection(SIDES[at]).unwrap().recv_message() {
+            self.came(at, &message);
         }
+    }
+
+    /// Takes some at once, and puts back those that the application does not want yet.
+    fn take_some(&mut self, at: usize) {
+        let connection = self.sim.connection(SIDES[at]).unwrap();
+        let mut taken = VecDeque::new();
+        connection.take_messages(6, 20_000, &mut taken);
+        let left = taken.split_off(taken.len().div_ceil(2));
+        connection.put_messages_back(left.into_iter());
+        taken.iter().for_each(|message| self.came(at, message));
+    }
+
+    fn came(&mut self, at: usize, message: &Message) {
+        let stamp = u64::from_be_bytes(message.data[..8].try_into().unwrap());
+        assert!(message.data == content(stamp, message.data.len()), "{stamp} is damaged");
+        self.models[1 - at].deliver(stamp, message);
     }
 
     /// Learns what left and what became of messages, in the order in which it happened.
@@ -315,12 +326,12 @@ impl World {
                 for path in self.sim.connection(side).unwrap().paths() {
                     self.sim.connection(side).unwrap().set_takes_now(path.id, true);
                 }
-                self.take(at, usize::MAX);
+                self.take(at);
             }
             self.sim.advance(secs(2));
         }
         for (at, side) in SIDES.into_iter().enumerate() {
-            self.take(at, usize::MAX);
+            self.take(at);
             self.note();
             let report = self.sim.report();
             let connection = self.sim.connection(side).unwrap();

@@ -17,6 +17,10 @@ use crate::connection::{Connection, Handle};
 use crate::error::ConnectionError;
 use crate::shared::{State, Wakers};
 
+/// The driver has the connection's lock for as long as it makes a segment of messages, or messages of a segment:
+/// other tasks of the thread could do something meanwhile. So often a sender leaves them the thread.
+const YIELDS: u8 = 8;
+
 impl Connection {
     /// Opens a flow of messages of one class, from this side to the peer. Waits only until the connection is
     /// established. Cancel-safe.
@@ -193,7 +197,7 @@ impl Flow {
     /// # Errors
     /// [`SendError`], but for [`SendError::Full`].
     pub async fn send(&self, data: impl Into<Vec<u8>>, options: SendOptions) -> Result<Sent, SendError> {
-        self.put(Parcel::new(data, options)).await
+        self.put(Parcel::new(data, options), YIELDS).await
     }
 
     /// As [`send`](Self::send), but gives up when the queue has had no room for `limit`.
@@ -206,7 +210,8 @@ impl Flow {
         options: SendOptions,
         limit: Duration,
     ) -> Result<Sent, SendError> {
-        let put = self.put(Parcel::new(data, options));
+        // It is tried once in any case, and in earnest.
+        let put = self.put(Parcel::new(data, options), 0);
         tokio::time::timeout(limit, put).await.unwrap_or(Err(SendError::Full))
     }
 
@@ -245,7 +250,7 @@ impl Flow {
         data: impl Into<Vec<u8>>,
         options: SendOptions,
     ) -> Result<Sent, SendError> {
-        self.put(Parcel { replaces: Some(drop), ..Parcel::new(data, options) }).await
+        self.put(Parcel { replaces: Some(drop), ..Parcel::new(data, options) }, YIELDS).await
     }
 
     /// Cancels all messages of this flow with a tag, as far as they are not wholly on their way. Does not
@@ -254,22 +259,24 @@ impl Flow {
         self.inner.handle.shared.with(|state| state.engine.cancel_messages(self.inner.id, tag));
     }
 
-    async fn put(&self, parcel: Parcel<'_>) -> Result<Sent, SendError> {
+    /// The task gives way so many times to others, if the connection is locked, before its thread waits.
+    async fn put(&self, parcel: Parcel<'_>, mut yields: u8) -> Result<Sent, SendError> {
         let mut parcel = Some(parcel);
-        poll_fn(|cx| self.poll_put(cx, &mut parcel)).await
+        poll_fn(|cx| self.poll_put(cx, &mut parcel, &mut yields)).await
     }
 
     fn poll_put(
         &self,
         cx: &mut Context<'_>,
         parcel: &mut Option<Parcel<'_>>,
+        yields: &mut u8,
     ) -> Poll<Result<Sent, SendError>> {
         let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
-        let Some(waiting) = parcel.take() else { return Poll::Pending };
         let shared = &self.inner.handle.shared;
         // Others should not wait for the clock to be read.
         let now = Instant::now();
-        let mut state = shared.lock();
+        let Some(mut state) = shared.lock_or_yield(cx, yields) else { return Poll::Pending };
+        let Some(waiting) = parcel.take() else { return Poll::Pending };
         let size = waiting.data.len();
         let result = match self.offer(now, &mut state, waiting) {
             Err((SendError::Full, back)) => {

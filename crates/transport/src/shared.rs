@@ -16,7 +16,8 @@ mod takeovers;
 mod wakers;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::task::Context;
 use std::time::Instant;
 
 use whimbrel_base::{ConnectionId, EndpointId, SecretKey, random_bytes};
@@ -154,9 +155,22 @@ impl Shared {
     /// Locks the engine, which is awake then, and what goes with it. Whoever is [due](State::wakers) is woken when
     /// the lock is given back.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let mut state = self.peek();
-        let revive = state.wake();
-        Locked::new(state, revive)
+        locked(self.peek())
+    }
+
+    /// As [`lock`](Self::lock), but where that would have the thread wait, the task gives way to others first, as
+    /// often as `yields` says: `None` then, and the task is woken.
+    pub(crate) fn lock_or_yield(&self, cx: &Context<'_>, yields: &mut u8) -> Option<Locked<'_>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(locked(state)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(locked(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) if *yields > 0 => {
+                *yields -= 1;
+                cx.waker().wake_by_ref();
+                None
+            }
+            Err(TryLockError::WouldBlock) => Some(self.lock()),
+        }
     }
 
     /// As [`lock`](Self::lock), but an engine that rests goes on resting.
@@ -378,12 +392,18 @@ impl Shared {
     }
 }
 
+/// Wakes the engine.
+fn locked(mut state: MutexGuard<'_, State>) -> Locked<'_> {
+    let revive = state.wake();
+    Locked::new(state, revive)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::sync::Weak;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::{Context, Wake};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::task::{Wake, Waker};
 
     use whimbrel_base::SecretKey;
     use whimbrel_proto::{Config, Event, StreamId};
@@ -429,6 +449,42 @@ mod tests {
         for woken in [driver, accepter, reader] {
             assert!(woken.found_free.load(Ordering::Relaxed));
         }
+    }
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Counting(AtomicU32);
+
+    impl Wake for Counting {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_task_gives_way_as_often_as_was_said_before_its_thread_waits_for_the_lock() {
+        let (shared, task) = (shared(), Arc::new(Counting::default()));
+        let waker: Waker = task.clone().into();
+        let (cx, mut yields) = (Context::from_waker(&waker), 2);
+        let held = shared.lock();
+        assert!(shared.lock_or_yield(&cx, &mut yields).is_none());
+        assert!(shared.lock_or_yield(&cx, &mut yields).is_none());
+        assert_eq!((yields, task.0.load(Ordering::Relaxed)), (0, 2), "it looks again");
+        let begun = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                begun.store(true, Ordering::Relaxed);
+                shared.lock_or_yield(&Context::from_waker(&waker), &mut 0).is_some()
+            });
+            while !begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            drop(held);
+            assert!(waiting.join().unwrap());
+        });
+        yields = 1;
+        assert!(shared.lock_or_yield(&cx, &mut yields).is_some());
+        assert_eq!((yields, task.0.load(Ordering::Relaxed)), (1, 2), "nobody had it");
     }
 
     #[test]

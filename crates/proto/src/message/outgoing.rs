@@ -1,9 +1,10 @@
 //! One message on its way out.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{FlowId, Outcome, Tag, cost};
+use super::{FlowId, MAX_MESSAGE, Outcome, Tag, cost};
 use crate::frame::Place;
 use crate::ranges::RangeSet;
 
@@ -18,11 +19,13 @@ enum Skipping {
     Sent,
 }
 
-/// A message that has no end yet.
+/// A message that has no end yet. There may be thousands, each of which is looked at again long after it was put
+/// in: they take no more room than they need.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(super) flow: FlowId,
-    pub(super) tag: Option<Tag>,
+    /// One more than its tag.
+    tag: Option<NonZeroU64>,
     /// Where it stands in its lane's queue.
     pub(super) turn: u64,
     /// When it was taken, since the connection began; `None` if that was before a snapshot.
@@ -32,10 +35,10 @@ pub(crate) struct Outgoing {
     /// How often it may still be sent again; `None`: without limit.
     pub(super) retries: Option<u32>,
     pub(super) silent: bool,
-    /// Its number in the flow, once a part of it was sent.
-    pub(super) number: Option<u64>,
+    /// One more than its number.
+    number: Option<NonZeroU64>,
     /// Its place in its group.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Box<Place>>,
     /// What shall become of it instead of delivery, unless the peer turns out to have it.
     pub(super) fate: Option<Outcome>,
     /// The application knows what became of it.
@@ -45,9 +48,9 @@ pub(crate) struct Outgoing {
     /// Later ones of its lane must not overtake it in datagrams.
     pub(super) in_segments: bool,
     data: Vec<u8>,
-    size: u64,
+    size: u32,
     /// The first byte that was never sent.
-    next: u64,
+    next: u32,
     /// Of a message that did not go whole, and once, on one path.
     parts: Option<Box<Parts>>,
     skipping: Skipping,
@@ -65,10 +68,11 @@ struct Parts {
 }
 
 impl Outgoing {
+    /// The message has at most [`MAX_MESSAGE`] bytes.
     pub(super) fn new(flow: FlowId, tag: Option<Tag>, turn: u64, data: Vec<u8>) -> Self {
         Self {
             flow,
-            tag,
+            tag: tag.and_then(|Tag(tag)| one_more(tag)),
             turn,
             taken: None,
             deadline: None,
@@ -80,12 +84,26 @@ impl Outgoing {
             told: false,
             datagrams: 0,
             in_segments: false,
-            size: data.len() as u64,
+            size: data.len() as u32,
             data,
             next: 0,
             parts: None,
             skipping: Skipping::No,
         }
+    }
+
+    pub(super) fn tag(&self) -> Option<Tag> {
+        self.tag.map(|tag| Tag(tag.get() - 1))
+    }
+
+    /// Its number in the flow, once a part of it was sent.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.number.map(|number| number.get() - 1)
+    }
+
+    /// A part of it is sent.
+    pub(super) fn set_number(&mut self, number: Option<u64>) {
+        self.number = number.and_then(one_more);
     }
 
     fn parts(&mut self) -> &mut Parts {
@@ -94,7 +112,7 @@ impl Outgoing {
 
     /// All of it goes again: the peer has none of it, as far as is known.
     pub(super) fn goes_again_whole(&self) -> bool {
-        self.goes_again() == Some(0..self.size.max(1))
+        self.goes_again() == Some(0..self.size().max(1))
     }
 
     /// The first part that goes again.
@@ -103,12 +121,12 @@ impl Outgoing {
     }
 
     pub(super) fn size(&self) -> u64 {
-        self.size
+        self.size.into()
     }
 
     /// What it costs in credit, and takes of its queue.
     pub(super) fn cost(&self) -> u64 {
-        cost(self.size)
+        cost(self.size())
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -134,7 +152,7 @@ impl Outgoing {
         match self.wants_to_send() {
             true => {
                 let again = self.parts.as_ref().map_or(0, |parts| parts.again.total());
-                (self.size - self.next + again).max(1)
+                (u64::from(self.size - self.next) + again).max(1)
             }
             false => 0,
         }
@@ -145,10 +163,10 @@ impl Outgoing {
         if let Some(first) = self.goes_again() {
             let piece = first.start..first.end.min(first.start + room);
             self.parts().again.remove(&piece);
-            return piece.start..piece.end.min(self.size);
+            return piece.start..piece.end.min(self.size());
         }
-        let piece = self.next..self.size.min(self.next + room);
-        self.next = piece.end;
+        let piece = self.next()..self.size().min(self.next() + room);
+        self.next = piece.end as u32;
         piece
     }
 
@@ -159,10 +177,10 @@ impl Outgoing {
     /// The peer has a part of it. True if it has all of it now.
     #[must_use]
     pub(super) fn acknowledge(&mut self, range: Range<u64>) -> bool {
-        if range.end - range.start == self.size {
+        if range.end - range.start == self.size() {
             return true;
         }
-        let whole = 0..self.size;
+        let whole = 0..self.size();
         let parts = self.parts();
         parts.again.remove(&range);
         parts.copied.remove(&range);
@@ -197,7 +215,7 @@ impl Outgoing {
 
     /// A part goes again, as far as the peer does not have it. True if that begins a repetition.
     pub(super) fn repeat(&mut self, range: Range<u64>) -> bool {
-        let (begins, size) = (self.goes_again().is_none(), self.size);
+        let (begins, size) = (self.goes_again().is_none(), self.size());
         let Parts { again, acked, .. } = self.parts();
         if size == 0 {
             // Nothing but its being there was told: it is told anew.
@@ -254,14 +272,42 @@ impl Outgoing {
         self.parts.iter().flat_map(|parts| parts.acked.iter())
     }
 
-    /// Takes back what was written down.
+    /// Takes back what was written down, of a message of at most [`MAX_MESSAGE`] bytes.
     pub(super) fn restore(&mut self, size: u64, next: u64, data: Vec<u8>, acked: Vec<Range<u64>>) {
-        (self.size, self.next, self.data) = (size, next, data);
+        (self.size, self.next, self.data) = (size as u32, next as u32, data);
         acked.into_iter().for_each(|range| self.parts().acked.insert(range));
     }
 
     /// The first byte that was never sent.
     pub(super) fn next(&self) -> u64 {
-        self.next
+        self.next.into()
+    }
+}
+
+/// Tags and numbers are below 2⁶².
+fn one_more(number: u64) -> Option<NonZeroU64> {
+    NonZeroU64::new(number + 1)
+}
+
+const _: () = assert!(MAX_MESSAGE <= u32::MAX as u64, "sizes fit");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_takes_two_cache_lines_beside_its_bytes() {
+        assert!(size_of::<Option<Outgoing>>() <= 128);
+    }
+
+    #[test]
+    fn tags_and_numbers_are_kept_from_the_lowest_to_the_highest() {
+        for number in [0, 1, crate::varint::MAX] {
+            let mut message = Outgoing::new(FlowId(3), Some(Tag(number)), 0, Vec::new());
+            assert_eq!((message.tag(), message.number()), (Some(Tag(number)), None));
+            message.set_number(Some(number));
+            assert_eq!(message.number(), Some(number));
+        }
+        assert_eq!(Outgoing::new(FlowId(3), None, 0, Vec::new()).tag(), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Messages that were taken from the engine together, for the application to take one by one.
 //!
-//! The driver has the connection's lock while it cuts a segment into messages, 150 small ones. Whoever takes them
-//! should not have to wait for it each time, nor it for them.
+//! The driver has the connection's lock while it cuts a segment into messages, 150 small ones. Whoever takes
+//! them should not have to wait for it each time, nor it for them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ use whimbrel_proto::{Connection as Engine, Message};
 use super::effort::Effort;
 
 /// So many messages are taken together, at most, and no further one once they have so many bytes.
-const MESSAGES: usize = 64;
-const BYTES: usize = 16 * 1024;
+const MESSAGES: usize = 256;
+const BYTES: usize = 32 * 1024;
 
 /// Has a lock of its own, which is taken before the connection's.
 #[derive(Default)]

@@ -20,8 +20,8 @@ impl Ahead {
 }
 
 impl Receiver {
-    /// Takes so many messages for the application, at most, and no further one once they have so many `bytes`.
-    /// They count as unread until they are settled.
+    /// Takes so many messages for the application, at most, and no further one once they have so many
+    /// `bytes`. They count as unread until they are settled.
     pub(crate) fn take_ahead(&mut self, most: usize, bytes: usize, into: &mut VecDeque<Message>) {
         into.reserve(most.min(self.arrived.ready.len()));
         let (mut count, mut taken) = (0, 0);

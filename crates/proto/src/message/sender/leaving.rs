@@ -95,8 +95,8 @@ impl Sender {
         false
     }
 
-    /// As [`put_one`](Self::put_one), until the segment is as long as it should become, or nothing is left that
-    /// fits.
+    /// As [`put_one`](Self::put_one), until the segment is as long as it should become, or nothing that fits
+    /// is left.
     pub(crate) fn put_all(
         &mut self,
         level: u8,
@@ -347,8 +347,8 @@ impl Sender {
     fn header(&self, id: u64) -> Option<(&Outgoing, MessageHeader)> {
         let message = self.messages.get(id)?;
         let class = self.flows[message.flow.0 as usize].options.class;
-        let (flow, tag, place) = (message.flow.0, message.tag, message.place);
-        Some((message, MessageHeader { flow, number: message.number?, class, tag, place }))
+        let (flow, tag, place) = (message.flow.0, message.tag(), message.place.as_deref().copied());
+        Some((message, MessageHeader { flow, number: message.number()?, class, tag, place }))
     }
 
     /// Something waits to go on `path` that went on another one before.
@@ -486,10 +486,10 @@ impl Sender {
 
 /// Gives a message its number and, in a group, its place.
 fn begin(flow: &mut Flow, queue: &mut Lane, id: u64, message: &mut Outgoing) {
-    message.number = Some(flow.next);
+    message.set_number(Some(flow.next));
     flow.next += 1;
     if let Some(group) = queue.group {
-        message.place = Some(Place { group, epoch: queue.epoch, index: queue.index });
+        message.place = Some(Box::new(Place { group, epoch: queue.epoch, index: queue.index }));
         let reliable = flow.options.class.reliable;
         (queue.epoch, queue.index) =
             if reliable { (queue.epoch + 1, 0) } else { (queue.epoch, queue.index + 1) };

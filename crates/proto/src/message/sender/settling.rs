@@ -105,7 +105,7 @@ impl Sender {
         let before = message.to_send();
         self.held -= message.held();
         message.give_up(fate);
-        if let Some(tag) = message.tag {
+        if let Some(tag) = message.tag() {
             self.tags.remove(&(message.flow, tag, id));
         }
         if let Some(at) = message.deadline {
@@ -155,7 +155,7 @@ impl Sender {
         let (of, told, silent) = (message.flow, message.told, message.silent);
         self.held -= message.held();
         if message.fate.is_none() {
-            if let Some(tag) = message.tag {
+            if let Some(tag) = message.tag() {
                 self.tags.remove(&(message.flow, tag, id));
             }
             if let Some(at) = message.deadline {
@@ -171,11 +171,11 @@ impl Sender {
         let queue = &mut self.lanes[lane];
         queue.in_segments -= usize::from(message.in_segments);
         queue.backlog -= message.to_send();
-        match message.number {
+        match message.number() {
             None => queue.fresh.remove(&(message.turn, id)),
             Some(number) => {
                 flow.settled.insert(number);
-                if let Some(place) = message.place.filter(|_| flow.options.class.reliable) {
+                if let Some(place) = message.place.as_deref().filter(|_| flow.options.class.reliable) {
                     queue.settled.insert(place.epoch);
                 }
                 if message.wants_again() {

@@ -95,7 +95,7 @@ impl Sender {
 
     fn put_back_in_place(&mut self, id: u64, mut message: Outgoing) -> Result<(), DecodeError> {
         let flow = self.flows.get_mut(message.flow.0 as usize).ok_or(NO_FLOW)?;
-        if message.number.is_some_and(|number| number >= flow.next) {
+        if message.number().is_some_and(|number| number >= flow.next) {
             return Err(DecodeError::Invalid("number of a message"));
         }
         let queue = &mut self.lanes[flow.lane];
@@ -106,7 +106,7 @@ impl Sender {
             let _ = message.skip();
             self.skips.insert(id);
         } else {
-            if let Some(tag) = message.tag {
+            if let Some(tag) = message.tag() {
                 self.tags.insert((message.flow, tag, id));
             }
             if let Some(at) = message.deadline {
@@ -132,13 +132,13 @@ impl Sender {
 
 impl Outgoing {
     fn write_down(&self, out: &mut Vec<u8>) {
-        parts::tag(out, self.tag);
+        parts::tag(out, self.tag());
         number(out, self.turn);
         parts::time(out, self.deadline);
         optional(out, self.retries.map(u64::from));
         flag(out, self.silent);
-        optional(out, self.number);
-        parts::place(out, self.place);
+        optional(out, self.number());
+        parts::place(out, self.place.as_deref().copied());
         parts::outcome(out, self.fate);
         flag(out, self.told);
         numbers(out, [self.size(), self.next(), self.acked().count() as u64]);
@@ -153,12 +153,12 @@ impl Outgoing {
         let retries = read_optional(reader)?;
         this.retries = retries.map(|retries| retries.min(u64::from(u32::MAX)) as u32);
         this.silent = read_flag(reader)?;
-        this.number = read_optional(reader)?;
-        this.place = parts::read_place(reader)?;
+        this.set_number(read_optional(reader)?);
+        this.place = parts::read_place(reader)?.map(Box::new);
         this.fate = parts::read_outcome(reader)?;
         this.told = read_flag(reader)?;
         let [size, next, acked] = read_numbers(reader)?;
-        if size > MAX_MESSAGE || next > size || (next > 0 && this.number.is_none()) {
+        if size > MAX_MESSAGE || next > size || (next > 0 && !this.is_begun()) {
             return Err(DecodeError::Invalid("size of a message"));
         }
         let mut ranges = Vec::new();
@@ -173,7 +173,7 @@ impl Outgoing {
         // One that was given up has no bytes any more, and had been begun.
         let is_right = match this.fate {
             None => data.len() as u64 == size,
-            Some(_) => data.is_empty() && this.number.is_some(),
+            Some(_) => data.is_empty() && this.is_begun(),
         };
         if !is_right {
             return Err(DecodeError::Invalid("size of a message"));
@@ -221,7 +221,7 @@ mod tests {
             sender.add_flow(FlowOptions::new(Class::RELIABLE)).unwrap();
             (sender.next_id, sender.flows[0].next) = (8, 6);
             let mut message = Outgoing::new(FlowId(0), None, 0, b"whole".to_vec());
-            message.number = Some(5);
+            message.set_number(Some(5));
             sender.messages.insert(7, message);
             change(&mut sender);
             let mut bytes = Vec::new();
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(read(&|sender| sender.flows[0].options.weight = 0), Err(DecodeError::Invalid("flow")));
         let fresh_and_given_up = |sender: &mut Sender| {
             let message = sender.messages.get_mut(7).unwrap();
-            message.number = None;
+            message.set_number(None);
             message.give_up(crate::flow::Outcome::Expired);
         };
         assert_eq!(read(&fresh_and_given_up), Err(DecodeError::Invalid("size of a message")));

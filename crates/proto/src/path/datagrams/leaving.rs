@@ -190,24 +190,28 @@ impl Leaving {
         let round_trip = if self.measured.is_some() { self.rtt.smoothed() } else { round_trip };
         let late = round_trip + round_trip / 8;
         let (mut answered, mut newest_arrived) = (Answered::default(), None);
-        let (loss, unanswered) = (&mut self.loss, &mut self.unanswered);
-        self.flying.retain(|flying| {
+        // Of those behind the newest that came, nothing is said.
+        let told_of = self.flying.partition_point(|flying| flying.number < newest);
+        answered.arrived.reserve(told_of);
+        let mut waiting: SmallVec<[Flying; 4]> = SmallVec::new();
+        for flying in self.flying.drain(..told_of) {
             let arrived = came.iter().any(|range| range.contains(&flying.number));
             let lost = flying.number + OVERTAKEN < newest && now >= flying.at + late;
             if arrived {
                 newest_arrived = Some(flying.at);
-                answered.arrived.push(*flying);
+                answered.arrived.push(flying);
             } else if lost {
-                answered.lost.push(*flying);
+                answered.lost.push(flying);
             } else {
-                return true;
+                waiting.push(flying);
+                continue;
             }
             if flying.is_first() {
-                loss.note(now, !arrived);
-                *unanswered -= flying.bytes;
+                self.loss.note(now, !arrived);
+                self.unanswered -= flying.bytes;
             }
-            false
-        });
+        }
+        waiting.into_iter().rev().for_each(|flying| self.flying.push_front(flying));
         if self.flying.is_empty() {
             self.repeats = None;
         }

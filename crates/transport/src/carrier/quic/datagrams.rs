@@ -16,8 +16,6 @@ use crate::carrier::Segments;
 pub(super) const SEND_BUFFER: usize = 16 * 1024;
 /// Bytes of datagrams that QUIC keeps until they are read: those of a peer that is not known yet, too.
 pub(super) const RECEIVE_BUFFER: usize = 64 * 1024;
-/// What QUIC counts of each datagram beside its bytes, at most.
-const OVERHEAD: usize = 32;
 
 type Sending = Pin<Box<dyn Future<Output = Result<(), SendDatagramError>> + Send>>;
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes, ConnectionError>> + Send>>;
@@ -96,19 +94,23 @@ impl Leaving {
                 }
             }
         }
-        while engine.may_have_datagrams() {
-            let room = connection.max_datagram_size().unwrap_or_default();
+        if !engine.may_have_datagrams() {
+            return Ok(());
+        }
+        let room = connection.max_datagram_size().unwrap_or_default();
+        loop {
             buffer.clear();
             if !engine.next_datagram(Instant::now(), id, room as u64, blocked, buffer) {
                 break;
             }
+            // QUIC has a lock of its own, which is taken once for each. Mostly there is room.
             let datagram = Bytes::copy_from_slice(buffer);
-            if connection.datagram_send_buffer_space() >= datagram.len() + OVERHEAD {
-                check(connection.send_datagram(datagram))?;
+            if let Poll::Ready(sent) = pin!(connection.send_datagram_wait(datagram)).poll(cx) {
+                check(sent)?;
                 continue;
             }
             // What follows waits in the engine, where it may still be replaced, or die of its age.
-            let connection = connection.clone();
+            let (connection, datagram) = (connection.clone(), Bytes::copy_from_slice(buffer));
             let mut sending: Sending = Box::pin(async move { connection.send_datagram_wait(datagram).await });
             match sending.as_mut().poll(cx) {
                 Poll::Ready(sent) => check(sent)?,
