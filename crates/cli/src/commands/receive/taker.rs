@@ -23,7 +23,7 @@ const STREAMS: u32 = 32;
 /// Results that wait to be told.
 const RESULTS: usize = 64;
 /// How long a file may take to halt, of which nothing is read in the moment.
-const HALT_LIMIT: Duration = Duration::from_secs(5);
+const HALT_LIMIT: Duration = Duration::from_secs(2);
 
 /// What happens to transfers.
 pub(super) enum News {
