@@ -13,11 +13,11 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::channel;
 
 use common::{LIMIT, Process, World, length, wait_for};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use typed::{hand_off, session, sum, take};
 use whimbrel::Ticket;
-use whimbrel::transport::ManualMonitor;
+use whimbrel::transport::{ManualMonitor, Stream};
 
 const INBOX: &str = "inbox.phone.bob@example.org";
 /// What is sent in one piece by a test that says when.
@@ -237,6 +237,73 @@ async fn a_taker_that_dies_half_way_leaves_the_file_where_it_was() {
     assert_eq!(phone.next_json()["sha256"], sum(&film).as_str());
     phone.output(LIMIT).succeeded();
     taker.close(LIMIT).await;
+}
+
+/// A sender that speaks the protocol of transfers by hand.
+struct Talk(Stream);
+
+impl Talk {
+    async fn say(&mut self, message: &Value) {
+        let body = message.to_string();
+        let all = [&(body.len() as u32).to_be_bytes()[..], body.as_bytes()].concat();
+        self.0.write_all(&all).await.unwrap();
+    }
+
+    async fn hears(&mut self, kind: &str) {
+        let read = async {
+            let mut body = vec![0; self.0.read_u32().await.unwrap() as usize];
+            self.0.read_exact(&mut body).await.unwrap();
+            serde_json::from_slice::<Value>(&body).unwrap()
+        };
+        let heard = tokio::time::timeout(LIMIT, read).await.unwrap();
+        assert_eq!(heard["type"], kind, "{heard}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_come_of_a_chunk_is_used_where_the_file_goes_on_here_or_there() {
+    const CHUNK: usize = 256 * 1024;
+    let world = World::new();
+    let (film, directory) = (random(3 * CHUNK), incoming(&world, "phone"));
+    let directory = directory.to_str().unwrap();
+    let args = ["receive", "--allow", "any", "--yes", "--dir", directory, "--json", "-q", "--once"];
+    let mut phone = world.start("phone", &args);
+    let at: Ticket = phone.next_json()["ticket"].as_str().unwrap().parse().unwrap();
+    let own = ManualMonitor::new(["127.0.0.1".parse().unwrap()]);
+    let ada = whimbrel::Endpoint::builder().monitor(own).bind().await.unwrap();
+    let connection = ada.connect(at).await.unwrap();
+    let mut talk = Talk(connection.open_stream().await.unwrap());
+    talk.say(&json!({ "type": "offer", "version": 1, "name": "film", "size": film.len() })).await;
+    talk.hears("want").await;
+    talk.say(&json!({ "type": "start", "offset": 0, "chunks": true })).await;
+    let chunks = film.chunks(CHUNK).flat_map(|chunk| [&(CHUNK as u32).to_be_bytes()[..], chunk].concat());
+    let bytes: Vec<u8> = chunks.collect();
+    let half = |chunk: usize| chunk * (CHUNK + 4) + CHUNK / 2;
+    // One and a half of them are there, and the second one is not read to its end.
+    talk.0.write_all(&bytes[..half(1)]).await.unwrap();
+    let arrived = |least: usize| {
+        let down = || session(&world, "phone")["down"].as_u64().unwrap();
+        wait_for("half a chunk", || (down() >= least as u64).then_some(()));
+    };
+    until_there(&world, "phone", CHUNK);
+    arrived(half(1));
+    fs::write(incoming(&world, "desk").join("film"), "mine").unwrap();
+    let given = hand_off(&world, "phone", &world.id("desk"));
+    take_at(&world, "desk", &given).output(LIMIT).failed(1, &["film exists"]);
+    talk.0.write_all(&bytes[half(1)..half(2)]).await.unwrap();
+    until_there(&world, "phone", 2 * CHUNK);
+    arrived(half(2));
+    let given = hand_off(&world, "phone", &world.id("tablet"));
+    let mut tablet = take_at(&world, "tablet", &given);
+    phone.output(LIMIT).succeeded();
+    talk.0.write_all(&bytes[half(2)..]).await.unwrap();
+    talk.0.write_all(&[0; 4]).await.unwrap();
+    talk.say(&json!({ "type": "end", "sha256": sum(&film) })).await;
+    talk.hears("done").await;
+    assert_eq!(tablet.next_json()["sha256"], sum(&film).as_str());
+    tablet.output(LIMIT).succeeded();
+    assert!(fs::read(incoming(&world, "tablet").join("film")).unwrap() == film);
+    ada.close(LIMIT).await;
 }
 
 #[test]

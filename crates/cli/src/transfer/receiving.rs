@@ -96,7 +96,8 @@ pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>, ties: &Ties<Unde
 
 /// Goes on receiving what was halted. `None` if it was halted again.
 pub(crate) async fn go_on(underway: Underway, inbox: &Arc<Inbox>, ties: &Ties<Underway>) -> Option<Outcome> {
-    let Underway { read, write, so_far } = underway;
+    let Underway { mut read, write, so_far } = underway;
+    read.again();
     carry(read, write, Some(so_far), inbox, ties).await
 }
 
