@@ -296,6 +296,10 @@ async fn what_has_come_of_a_chunk_is_used_where_the_file_goes_on_here_or_there()
     let given = hand_off(&world, "phone", &world.id("tablet"));
     let mut tablet = take_at(&world, "tablet", &given);
     phone.output(LIMIT).succeeded();
+    // Nobody has agreed to anything else, and it ends nothing.
+    let mut other = Talk(connection.open_stream().await.unwrap());
+    other.say(&json!({ "type": "offer", "version": 1, "name": "other", "size": 1 })).await;
+    other.hears("refuse").await;
     talk.0.write_all(&bytes[half(2)..]).await.unwrap();
     talk.0.write_all(&[0; 4]).await.unwrap();
     talk.say(&json!({ "type": "end", "sha256": sum(&film) })).await;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use whimbrel_transport::Connection;
 
 use super::COMMAND;
-use super::taker::{Taker, break_off};
+use super::taker::{News, Taker, break_off};
 use crate::failure;
 use crate::halt::Halter;
 use crate::moving::{Arriving, Giver, Sessions};
@@ -17,9 +17,10 @@ use crate::output;
 use crate::plain::plain;
 use crate::progress::Board;
 use crate::status::{About, Reporter};
+use crate::transfer::receiving::Outcome;
 use crate::transfer::source::{self, Source};
 use crate::transfer::underway::{SoFar, Underway};
-use crate::transfer::{Consent, Inbox, Limits};
+use crate::transfer::{Consent, Inbox, Limits, Trouble};
 
 /// Characters of a peer's name that another device tells.
 const LONGEST: usize = 200;
@@ -62,12 +63,32 @@ pub(crate) async fn go_on(
     let (taker, mut news) = Taker::new(inbox, halter.tie(), sessions);
     taker.serve(connection, under_way.into_iter().collect());
     drop(taker);
+    let mut why = "its sender is gone".to_owned();
     while let Some(news) = news.recv().await {
-        if super::told(json, news, true, &board)? {
+        if let Some(trouble) = trouble(&news) {
+            why = trouble;
+        }
+        let is_last = is_last(&news);
+        super::told(json, news, false, &board)?;
+        if is_last {
             return Ok(());
         }
     }
-    bail!("lost {peer}; what has arrived of {name} is kept")
+    bail!("{name} from {peer} has not arrived, and what has is kept: {why}")
+}
+
+/// Whether the file is here, or goes on elsewhere. What else its sender tries ends nothing.
+fn is_last(news: &News) -> bool {
+    matches!(news, News::Moved { .. } | News::Ended(_, Outcome { result: Ok(_), .. }))
+}
+
+/// What kept something from arriving.
+fn trouble(news: &News) -> Option<String> {
+    match news {
+        News::Ended(_, Outcome { result: Err(Trouble::Here(error)), .. }) => Some(failure::line(error)),
+        News::Lost { why, .. } => Some(why.clone()),
+        _ => None,
+    }
 }
 
 /// Has what is there of the file in the directory, and the connection here.
