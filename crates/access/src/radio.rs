@@ -32,8 +32,8 @@ impl Radio {
         self.signal_dbm.is_some_and(|signal| signal < FADING)
     }
 
-    /// The most that programs get. How busy the channel is counts only if nothing of ours is on it (`is_idle`):
-    /// our own packets keep it busy as well.
+    /// The most that programs get. How busy the channel is counts only if nothing of ours is on it
+    /// (`is_idle`): our own packets keep it busy as well.
     pub(crate) fn most(&self, is_idle: bool) -> Option<BytesPerSecond> {
         let rate = self.rate.filter(|rate| rate.0 > 0.0)?;
         let busy = self.busy.filter(|_| is_idle).unwrap_or(0.0);

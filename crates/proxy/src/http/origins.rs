@@ -196,8 +196,8 @@ impl Origins {
         Ok(Lease { line, origins: Arc::clone(self), unit: None, turn: None })
     }
 
-    /// Tells the manager of a way that does not work any more, so that it is not the next one, and lets go of what
-    /// is open there.
+    /// Tells the manager of a way that does not work any more, so that it is not the next one, and lets go of
+    /// what is open there.
     pub(super) async fn failed(&self, to: &Destination, by: &Candidate) {
         self.leave(to, by);
         if let (Some(client), Some(report)) = (self.upstream.manager(to), failure(by)) {
@@ -213,8 +213,8 @@ impl Origins {
         }
     }
 
-    /// No other message is to take a connection to this server over the network of this way: each would be found
-    /// dead anew.
+    /// No other message is to take a connection to this server over the network of this way: each would be
+    /// found dead anew.
     fn leave(&self, to: &Destination, by: &Candidate) {
         if let Some(network) = &by.interface {
             self.lock().leave(to, network);
@@ -275,7 +275,7 @@ impl Origins {
             if !speaks_of_the_network(why) {
                 return made;
             }
-            // It has gone under the handshake of TLS: nothing was asked for yet, so that another one may carry it.
+            // It has gone under the handshake of TLS. Nothing was asked for yet: another one may carry it.
             self.failed(to, &by).await;
             candidates.retain(|other| other.interface != by.interface);
             if candidates.is_empty() {

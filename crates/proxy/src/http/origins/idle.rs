@@ -65,8 +65,8 @@ impl Idle {
         Some(line)
     }
 
-    /// Closes what is idle to this server over this network. What carries messages there closes behind the last of
-    /// them.
+    /// Closes what is idle to this server over this network. What carries messages there closes behind the
+    /// last of them.
     pub(super) fn leave(&mut self, to: &Destination, network: &str) {
         let Some(lines) = self.servers.get_mut(to) else { return };
         let before = lines.len();
