@@ -18,15 +18,17 @@ use http2::{HELD, Http2Origin};
 use hyper::client::conn::http2::SendRequest;
 use hyper::{Method, Request, Version};
 use networks::{FAR, Object, World, content};
-use secure::{Authority, Key};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use secure::{Authority, Key, head_of};
 use shop::{DNS, SHOP};
-use std::net::{IpAddr, TcpListener};
-use std::sync::Arc;
+use std::io::Write as _;
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::LIMIT;
 use tokio::task::JoinHandle;
-use whimbrel_lab::{Direction, require};
+use whimbrel_lab::{Direction, Link, require};
 use whimbrel_proxy::HttpProxy;
 
 /// The objects of the page.
@@ -83,10 +85,8 @@ fn answered(runtime: &tokio::runtime::Runtime, end: Instant, asking: JoinHandle<
     waited.unwrap_or_else(|_| panic!("a request has no end")).unwrap()
 }
 
-/// Loads the page, and cuts the network that what was posted has gone over: so that its interface is down, or
-/// silently.
-fn loads_a_page_whose_network_goes(silently: bool) {
-    let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
+/// Two networks as fast as each other, and a proxy that intercepts the shop.
+fn intercepting(key: &Key, servers: &Authority) -> World {
     let interception = key.intercepts(&[SHOP], &servers.file);
     let world = World::made(
         &[(10, 10), (10, 10)],
@@ -95,10 +95,28 @@ fn loads_a_page_whose_network_goes(silently: bool) {
         |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
     );
     shop::is_known_to(&world);
+    world
+}
+
+/// Where the shop's server listens.
+fn shop_door(world: &World) -> TcpListener {
+    world.server.run(|| TcpListener::bind((FAR, 443)).unwrap())
+}
+
+/// The link of this address of the client's.
+fn link_of(world: &World, from: IpAddr) -> &Link {
+    let IpAddr::V4(from) = from else { panic!("{from}") };
+    &world.links[usize::from(from.octets()[2])]
+}
+
+/// Loads the page, and cuts the network that what was posted has gone over: so that its interface is down, or
+/// silently.
+fn loads_a_page_whose_network_goes(silently: bool) {
+    let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
+    let world = intercepting(&key, &servers);
     let large = Object::start(&world, 4 << 20);
     let _open = world.warm_up(&large);
-    let listener = world.server.run(|| TcpListener::bind((FAR, 443)).unwrap());
-    let origin = Http2Origin::serving(listener, servers.config(SHOP), |path| {
+    let origin = Http2Origin::serving(shop_door(&world), servers.config(SHOP), |path| {
         object(path.trim_start_matches('/').parse().unwrap()).into()
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -110,8 +128,7 @@ fn loads_a_page_whose_network_goes(silently: bool) {
     let posting = ask(Method::POST, HELD.to_owned());
     until("the server has what was posted", || !origin.seen().is_empty());
     let lost = origin.seen()[0].0;
-    let IpAddr::V4(from) = lost else { panic!("{lost}") };
-    let link = &world.links[usize::from(from.octets()[2])];
+    let link = link_of(&world, lost);
     let loading: Vec<_> = (0..OBJECTS).map(|n| ask(Method::GET, format!("/{n}"))).collect();
     until("a part of the page has come", || came.load(Ordering::Relaxed) >= BEFORE);
     match silently {
@@ -151,5 +168,80 @@ fn a_page_over_http2_is_completed_when_a_network_goes_down_under_it_and_nothing_
 fn a_page_over_http2_is_completed_when_a_network_falls_silent_under_it_and_nothing_is_posted_twice() {
     if require!() {
         loads_a_page_whose_network_goes(true);
+    }
+}
+
+/// A server of HTTP/1.1 that never answers what is posted. Behind the first of that, it leaves the next client
+/// alone that begins with TLS.
+#[derive(Default)]
+struct Leaving {
+    has_post: bool,
+    left: Option<IpAddr>,
+}
+
+/// Serves one connection, unless it is the one that is left alone.
+fn serve_or_leave(stream: TcpStream, config: Arc<ServerConfig>, leaving: &Mutex<Leaving>) {
+    // Clients try several ways, and leave those that were slower.
+    if !stream.peek(&mut [0]).is_ok_and(|n| n > 0) {
+        return;
+    }
+    {
+        let mut leaving = leaving.lock().unwrap();
+        if leaving.has_post && leaving.left.is_none() {
+            leaving.left = stream.peer_addr().ok().map(|from| from.ip());
+            drop(leaving);
+            std::thread::sleep(PATIENCE);
+            return;
+        }
+    }
+    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+    while let Some(head) = head_of(&mut stream) {
+        if head.starts_with("POST ") {
+            leaving.lock().unwrap().has_post = true;
+            std::thread::sleep(PATIENCE);
+            return;
+        }
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        if stream.write_all(answer).and_then(|()| stream.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_request_whose_network_goes_under_the_handshake_with_its_server_goes_over_another_one() {
+    if !require!() {
+        return;
+    }
+    let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
+    let world = intercepting(&key, &servers);
+    let large = Object::start(&world, 4 << 20);
+    let _open = world.warm_up(&large);
+    let (listener, config) = (shop_door(&world), Arc::new(servers.config(SHOP)));
+    let leaving = Arc::<Mutex<Leaving>>::default();
+    let serving = Arc::clone(&leaving);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let (config, leaving) = (Arc::clone(&config), Arc::clone(&serving));
+            std::thread::spawn(move || serve_or_leave(stream, config, &leaving));
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let authority = key.certificate();
+    let client = runtime.block_on(http2::client(world.connect(), (SHOP, 443), &authority));
+    let ask =
+        |method, path: &str| runtime.spawn(ask(client.clone(), method, path.to_owned(), Arc::default()));
+
+    // It has a connection to itself. Of the others one may find another that is open, and no more.
+    let _posting = ask(Method::POST, HELD);
+    until("the server has what was posted", || leaving.lock().unwrap().has_post);
+    let asking: Vec<_> = (0..3).map(|_| ask(Method::GET, "/")).collect();
+    until("a handshake is begun", || leaving.lock().unwrap().left.is_some());
+    let lost = leaving.lock().unwrap().left.unwrap();
+    link_of(&world, lost).set_blackhole(Direction::Both, true);
+    let end = Instant::now() + PATIENCE;
+    for asking in asking {
+        let (status, bytes) = answered(&runtime, end, asking).unwrap();
+        assert_eq!((status, &*String::from_utf8_lossy(&bytes)), (200, "hello"));
     }
 }
