@@ -4,10 +4,10 @@
 #   scripts/setup.sh build|test|browsers [COMMAND...]
 #
 # `build` is a C compiler, CA certificates, curl and Rust; `test` also has what the tests run; `browsers` also
-# has Chromium, Firefox and ffmpeg, without which a few tests are skipped. Packages come by apt-get, as root or
-# with a sudo that asks nothing. A Rust that is too old is left alone: a newer one goes into the user's home by
-# rustup, of a version and with a checksum that are written below. Nothing is asked; what goes wrong is told
-# in one line.
+# has Chromium, Firefox, certutil and ffmpeg, without which a few tests are skipped. Packages come by apt-get,
+# as root or with a sudo that asks nothing. A Rust that is too old is left alone: a newer one goes into the
+# user's home by rustup, of a version and with a checksum that are written below. Nothing is asked; what goes
+# wrong is told in one line.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -118,6 +118,8 @@ fi
 if [ "$purpose" = browsers ]; then
 	need chromium has_chromium
 	need firefox-esr has_firefox
+	# Has a profile of theirs trust a certificate.
+	need libnss3-tools has certutil
 	# A player whose film goes on at another device.
 	need ffmpeg has ffmpeg
 fi

@@ -20,8 +20,9 @@ pub enum Sharing {
 /// Foretells completion as the prototype does (Socket Intents §V-F3): two round trips for a new connection,
 /// one for an open one, and the bytes at the highest rate seen, shared with what is on the path already.
 ///
-/// What was not measured counts as the best that is known of any path: hope makes policies try it, and then
-/// it is measured. Both directions count, each with its own rate.
+/// What was not measured counts as the best that is known of any path, and a rate over Wi-Fi as no more than
+/// that can carry: hope makes policies try it, and then it is measured. Both directions count, each with its
+/// own rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Analytic<'a> {
     situation: Situation<'a>,
@@ -87,11 +88,13 @@ impl<'a> Analytic<'a> {
         path.srtt_min.unwrap_or_else(|| known.reduce(Seconds::min).unwrap_or(Seconds::ZERO))
     }
 
-    /// The rate of a path in one direction; the best that is known of any if it was not measured.
+    /// The rate of a path in one direction. If it was not measured: the best that is known of any, as far as
+    /// its own link can carry that.
     fn rate(&self, path: &PathEstimate, direction: fn(&PathEstimate) -> Rates) -> BytesPerSecond {
         let known = self.situation.paths.iter().filter_map(|path| direction(path).best);
         direction(path).best.unwrap_or_else(|| {
-            known.reduce(|best, rate| if rate > best { rate } else { best }).unwrap_or(GUESS)
+            let best = known.reduce(|best, rate| if rate > best { rate } else { best });
+            path.hoped(best.unwrap_or(GUESS))
         })
     }
 }

@@ -31,6 +31,8 @@ pub enum Rule {
     TooExpensive,
     /// Background traffic stays out of the way.
     Yields,
+    /// Its signal is not about to go, which matters to what must not wait or break.
+    Stays,
     /// It loses less, which a sensitive flow needs.
     MostReliable,
     /// Its delay varies little, which a steady flow needs.
@@ -53,6 +55,8 @@ pub enum Estimate {
     Jitter,
     /// The loss.
     Loss,
+    /// How strong its access point is heard.
+    Signal,
     /// Whether it is metered.
     Metered,
     /// How old the measurement is.
@@ -104,6 +108,7 @@ impl fmt::Display for Reason {
             Rule::Explore => "not measured lately, so tried",
             Rule::TooExpensive => "costs nothing, as was asked for",
             Rule::Yields => "background traffic stays out of the way",
+            Rule::Stays => "is not about to go",
             Rule::MostReliable => "loses least",
             Rule::Steadiest => "delays evenly",
             Rule::HasTheRate => "has that rate to spare",

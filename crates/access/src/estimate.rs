@@ -1,6 +1,6 @@
 //! What is known of a path.
 
-use crate::{BytesPerSecond, Seconds};
+use crate::{BytesPerSecond, Radio, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// The rates of a path in one direction, from the counters of its interface: they count every program's
@@ -59,6 +59,9 @@ pub struct PathEstimate {
     pub metered: bool,
     /// How long ago it was measured.
     pub age: Option<Seconds>,
+    /// Its link, where it is Wi-Fi.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub radio: Option<Radio>,
 }
 
 /// A measurement older than this says little about a mobile network, and is refreshed by using the path.
@@ -93,6 +96,19 @@ impl PathEstimate {
     /// is on it that is about to tell.
     pub fn needs_exploring(&self) -> bool {
         (!self.is_measured() || self.is_stale()) && self.connections == 0 && self.objects == 0
+    }
+
+    /// Whether it is Wi-Fi whose signal is so weak that it is about to go.
+    pub fn is_fading(&self) -> bool {
+        self.radio.is_some_and(|radio| radio.is_fading())
+    }
+
+    /// What is left of a rate that is hoped for where none was measured: no more than Wi-Fi can carry.
+    pub(crate) fn hoped(&self, rate: BytesPerSecond) -> BytesPerSecond {
+        match self.radio.and_then(|radio| radio.most(self.objects == 0)) {
+            Some(most) if most < rate => most,
+            _ => rate,
+        }
     }
 
     /// What queues add to the smallest round-trip time: the median over its connections beyond the smallest.

@@ -78,6 +78,35 @@ fn a_path_that_was_never_measured_counts_as_the_best_that_is_known() {
     assert_eq!(at(&case, Sharing::Objects, Choice::open(PathId(1))), Some(1e6 + 8e6));
 }
 
+/// 10 MB/s is the best that is known, and 20 ms the shortest round trip: 1 MB takes 40 ms, and then what the
+/// air makes of it.
+#[test]
+fn wifi_that_was_never_measured_counts_as_no_more_than_its_link_can_carry() {
+    let mut case = case("size-received=1000000", &[(0.1, 1e7), (0.02, 1e5)]);
+    case.paths.push(PathEstimate::default());
+    let mut with = |rate: f64, busy: Option<f64>, objects: u32| {
+        let radio = Radio { rate: Some(BytesPerSecond(rate)), busy, ..Radio::default() };
+        (case.paths[2].radio, case.paths[2].objects) = (Some(radio), objects);
+        at(&case, Sharing::Objects, Choice::open(PathId(2))).unwrap() - 1_040_000.0
+    };
+    // Three quarters of 4 MB/s; half of that where others use the channel for half of the time.
+    assert_eq!(with(4e6, None, 0), 333_333.0);
+    assert_eq!(with(4e6, Some(0.5), 0), 666_667.0);
+    // A tenth of the time, however busy it is.
+    assert_eq!(with(4e6, Some(1.0), 0), 3_333_333.0);
+    // What keeps the channel busy may be the object that is on it already, with which this one shares.
+    assert_eq!(with(4e6, Some(0.9), 1), 666_667.0);
+    // It may carry more than what is known of others: nothing says that it does.
+    assert_eq!(with(1e8, None, 0), 100_000.0);
+    // Where nothing is known of any, the guess is bounded as well: 75 kB/s instead of 125.
+    let radio = Radio { rate: Some(BytesPerSecond(1e5)), ..Radio::default() };
+    case.paths = vec![PathEstimate { radio: Some(radio), ..PathEstimate::default() }];
+    assert_eq!(at(&case, Sharing::Objects, Choice::open(PathId(0))), Some(1e6 + 13_333_333.0));
+    // What was measured counts, whatever the driver says.
+    case.paths[0].down.best = Some(BytesPerSecond(1e6));
+    assert_eq!(at(&case, Sharing::Objects, Choice::open(PathId(0))), Some(1e6 + 1e6));
+}
+
 /// 1 MB is under way and complete at 11 s, if nothing changes: 100 kB/s from now, 1 s, on.
 #[test]
 fn moving_the_end_waits_for_what_stays_and_for_what_moves() {

@@ -276,3 +276,60 @@ fn a_whole_connection_is_never_an_old_one_and_only_messages_are_split() {
     assert_eq!(best(&case.by("whimbrel")), Some(Choice::Reuse(ConnectionId(1))));
     assert_eq!(case.by("whimbrel").parts().len(), 2);
 }
+
+fn heard_at(signal: i8) -> Option<Radio> {
+    Some(Radio { signal_dbm: Some(signal), ..Radio::default() })
+}
+
+/// 1 kB takes 30 ms over the near path and 200 ms over the far one.
+#[test]
+fn what_must_not_wait_or_break_leaves_wifi_that_is_about_to_go() {
+    let over = |intents: &str, near: i8, far: Option<Radio>| {
+        let mut case = case(&format!("size-received=1000 {intents}"), &TWO);
+        (case.paths[0].radio, case.paths[1].radio) = (heard_at(near), far);
+        case.by("whimbrel")
+    };
+    for (intents, key) in [
+        ("timeliness=interactive", Key::Timeliness),
+        ("timeliness=stream", Key::Timeliness),
+        ("resilience=sensitive", Key::Resilience),
+    ] {
+        let decision = over(intents, -81, None);
+        assert_eq!((best(&decision), why(&decision)), (open(1), (Rule::Stays, Some(key))), "{intents}");
+        assert!(decision.ranked().iter().all(|way| Some(way.choice) != open(0)), "{intents}");
+        // At the level it is good still, and where both are about to go none is left for that.
+        assert_eq!(best(&over(intents, -80, None)), open(0), "{intents}");
+        let both = over(intents, -81, heard_at(-90));
+        assert_eq!((best(&both), why(&both).0), (open(0), Rule::EarliestArrival), "{intents}");
+    }
+    for intents in ["", "timeliness=transfer", "timeliness=background", "resilience=resilient"] {
+        assert_eq!(best(&over(intents, -81, None)), open(0), "{intents}");
+    }
+}
+
+#[test]
+fn an_open_connection_over_wifi_that_is_about_to_go_is_not_used_for_what_must_not_wait() {
+    let reused = Some(Choice::Reuse(ConnectionId(1)));
+    for (intents, expected) in [("timeliness=interactive", open(1)), ("timeliness=transfer", reused)] {
+        let mut case = case(&format!("size-received=1000 {intents}"), &TWO);
+        case.paths[0].radio = heard_at(-81);
+        case.connections =
+            vec![Connection { id: ConnectionId(1), paths: PathList::one(PathId(0)), scheduled: 0 }];
+        assert_eq!(best(&case.by("whimbrel")), expected, "{intents}");
+    }
+}
+
+/// Nothing is known of the first path, so that it counts as the second one: 200 ms and a second for 1 MB, and
+/// of equals the first one wins. Of 1 MB/s through the air programs get 750 kB/s: 200 ms and 1.33 s.
+#[test]
+fn wifi_that_was_never_measured_is_not_hoped_to_be_faster_than_its_link() {
+    let mut case = case("size-received=1000000", &[(0.1, 1e6), (0.1, 1e6)]);
+    case.paths[0] = PathEstimate::default();
+    assert_eq!(best(&case.by("eaf")), open(0));
+    let radio = |rate: f64| Some(Radio { rate: Some(BytesPerSecond(rate)), ..Radio::default() });
+    case.paths[0].radio = radio(1e6);
+    assert_eq!(best(&case.by("eaf")), open(1));
+    // 1.5 MB/s would do for it.
+    case.paths[0].radio = radio(2e6);
+    assert_eq!(best(&case.by("eaf")), open(0));
+}

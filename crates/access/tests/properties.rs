@@ -14,15 +14,24 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn radio()(
+        signal_dbm in proptest::option::of(-100..0i8), rate in proptest::option::of(1e3..1e9f64),
+        busy in proptest::option::of(0.0..=1.0f64),
+    ) -> Radio {
+        Radio { signal_dbm, rate: rate.map(BytesPerSecond), busy }
+    }
+}
+
+prop_compose! {
     fn path()(
         rtt in proptest::option::of(0.0..2.0f64), jitter in 0.0..1.0f64, down in rates(), up in rates(),
         connections in 0..3u32, objects in 0..3u32, scheduled in 0..10_000_000u64,
         loss in proptest::option::of(0.0..0.5f64), metered in any::<bool>(),
-        age in proptest::option::of(0.0..200.0f64),
+        age in proptest::option::of(0.0..200.0f64), link in proptest::option::of(radio()),
     ) -> PathEstimate {
         PathEstimate {
             srtt_min: rtt.map(Seconds), srtt_median: rtt.map(|rtt| Seconds(rtt + jitter)), down, up, connections,
-            objects, scheduled, loss, metered, age: age.map(Seconds),
+            objects, scheduled, loss, metered, age: age.map(Seconds), radio: link,
         }
     }
 }

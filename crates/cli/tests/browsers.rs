@@ -3,53 +3,22 @@
 //! both.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/browser.rs"]
+mod browser;
 mod common;
 #[path = "common/download.rs"]
 mod download;
 
 use std::fs;
-use std::io::Write as _;
 use std::net::TcpStream;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
 
+use browser::{Browser, CHROMIUM, FIREFOX, Reaches, installed, wait_for};
 use common::{Process, World, dead_port};
 use download::{HALF, SERVER, SIZE, proxy, random, requests};
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-
-/// In the environment: a browser that is missing is an error.
-const REQUIRED: &str = "WHIMBREL_BROWSERS";
-/// Browsers start slowly.
-const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Finds a program by one of its names, or tells past the test's own output that there is none.
-fn installed(names: &[&str]) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&folders).collect();
-    let mut files = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    let found = files.find(|file| file.is_file());
-    if found.is_none() {
-        assert!(std::env::var_os(REQUIRED).is_none(), "none of {names:?} is installed");
-        let _ = writeln!(std::io::stderr(), "skipped a test with browsers: there is no {}", names[0]);
-    }
-    found
-}
-
-#[track_caller]
-fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 /// What the file in a folder has in it that has so many bytes. Browsers call files otherwise while they load
 /// them, and rename them at any moment.
@@ -60,90 +29,29 @@ fn of_length(folder: &Path, length: usize) -> Option<Vec<u8>> {
     fs::read(file).ok().filter(|bytes| bytes.len() == length)
 }
 
-/// A browser with all of its processes: none of them outlives this.
-struct Browser(Process);
-
-impl Browser {
-    fn new(command: &mut Command) -> Self {
-        command.env_remove("DISPLAY").env_remove("DBUS_SESSION_BUS_ADDRESS");
-        Self(Process::start(command.stdin(Stdio::null()).process_group(0)))
-    }
-
-    /// Chromium begins to load a file into a folder, by way of a SOCKS proxy.
-    fn chromium(program: &Path, home: &Path, proxy: &str, url: &str, into: &Path) -> Self {
-        let profile = home.join("chromium");
-        fs::create_dir_all(profile.join("Default")).unwrap();
-        let preferences = json!({
-            "download": { "default_directory": into, "prompt_for_download": false },
-            "savefile": { "default_directory": into },
-        });
-        fs::write(profile.join("Default/Preferences"), preferences.to_string()).unwrap();
-        let mut command = Command::new(program);
-        command
-            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-            .args(["--no-first-run", "--no-default-browser-check", "--disable-background-networking"])
-            .args(["--disable-component-update", "--disable-extensions", "--disable-sync"])
-            .args(["--disable-breakpad", "--password-store=basic", "--mute-audio"])
-            .arg("--disable-features=HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,MediaRouter,Translate")
-            .arg(format!("--proxy-server=socks5://{proxy}"))
-            // It would go to this host itself otherwise.
-            .arg("--proxy-bypass-list=<-loopback>")
-            .arg(format!("--user-data-dir={}", profile.display()))
-            .arg(url)
-            .env("HOME", home)
-            .env("XDG_CONFIG_HOME", home)
-            .env("XDG_CACHE_HOME", home);
-        for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"] {
-            command.env_remove(name);
-        }
-        Self::new(&mut command)
-    }
-
-    /// It does nothing more. What it was sent, it has.
-    fn stop(&self) {
-        kill_process_group(Pid::from_child(&self.0.child), Signal::STOP).unwrap();
-    }
+/// Chromium begins to load a file into a folder, by way of a SOCKS proxy.
+fn loading_in_chromium(program: &Path, home: &Path, proxy: &str, url: &str, into: &Path) -> Browser {
+    let profile = home.join("chromium");
+    fs::create_dir_all(profile.join("Default")).unwrap();
+    let preferences = json!({
+        "download": { "default_directory": into, "prompt_for_download": false },
+        "savefile": { "default_directory": into },
+    });
+    fs::write(profile.join("Default/Preferences"), preferences.to_string()).unwrap();
+    Browser::new(browser::chromium(program, home, Reaches::Socks(proxy)).arg(url))
 }
 
-impl Drop for Browser {
-    fn drop(&mut self) {
-        let _ = kill_process_group(Pid::from_child(&self.0.child), Signal::KILL);
-    }
-}
-
-/// What Firefox is told so that it asks nobody: neither its user where to put a file, nor its maker anything.
-fn firefox_profile(profile: &Path, into: &Path) {
-    fs::create_dir_all(profile).unwrap();
-    let folder = json!(into);
-    let text = format!(
+/// What Firefox is told so that it does not ask its user where to put a file.
+fn loads_into(folder: &Path) -> String {
+    format!(
         "user_pref(\"browser.download.folderList\", 2);
-user_pref(\"browser.download.dir\", {folder});
+user_pref(\"browser.download.dir\", {});
 user_pref(\"browser.download.useDownloadDir\", true);
 user_pref(\"browser.download.always_ask_before_handling_new_types\", false);
 user_pref(\"browser.helperApps.neverAsk.saveToDisk\", \"application/octet-stream\");
-user_pref(\"browser.safebrowsing.downloads.enabled\", false);
-user_pref(\"browser.safebrowsing.malware.enabled\", false);
-user_pref(\"browser.safebrowsing.phishing.enabled\", false);
-user_pref(\"browser.shell.checkDefaultBrowser\", false);
-user_pref(\"browser.startup.homepage_override.mstone\", \"ignore\");
-user_pref(\"browser.aboutwelcome.enabled\", false);
-user_pref(\"browser.region.network.url\", \"\");
-user_pref(\"app.update.enabled\", false);
-user_pref(\"app.normandy.enabled\", false);
-user_pref(\"datareporting.policy.dataSubmissionEnabled\", false);
-user_pref(\"dom.security.https_first\", false);
-user_pref(\"dom.security.https_only_mode\", false);
-user_pref(\"extensions.update.enabled\", false);
-user_pref(\"media.gmp-manager.url\", \"\");
-user_pref(\"network.captive-portal-service.enabled\", false);
-user_pref(\"network.connectivity-service.enabled\", false);
-user_pref(\"network.proxy.type\", 0);
-user_pref(\"network.trr.mode\", 5);
-user_pref(\"services.settings.server\", \"\");
-user_pref(\"toolkit.telemetry.server\", \"\");
-"
-    );
-    fs::write(profile.join("user.js"), text).unwrap();
+",
+        json!(folder)
+    )
 }
 
 /// The session that leads there, as a device is told of it: of several, the one that has carried most. A
@@ -156,8 +64,7 @@ fn session(world: &World, device: &str, ticket: &str, to: &str) -> Option<Value>
 
 #[test]
 fn a_download_that_was_begun_in_chromium_goes_on_in_firefox_on_the_other_device() {
-    let chromium = installed(&["chromium", "chromium-browser", "google-chrome"]);
-    let firefox = installed(&["firefox-esr", "firefox"]);
+    let (chromium, firefox) = (installed(&CHROMIUM), installed(&FIREFOX));
     let (Some(chromium), Some(firefox)) = (chromium, firefox) else { return };
     let (world, at, file) = (World::new(), dead_port(), random());
     let [site, first, second] = ["site", "first", "second"].map(|name| world.path(name));
@@ -176,7 +83,7 @@ fn a_download_that_was_begun_in_chromium_goes_on_in_firefox_on_the_other_device(
     let (socks, _serving) = proxy(&world, "socks", &ticket);
 
     let (url, to) = (format!("http://{at}/film"), at.to_string());
-    let browser = Browser::chromium(&chromium, &world.path("phone"), &socks, &url, &first);
+    let browser = loading_in_chromium(&chromium, &world.path("phone"), &socks, &url, &first);
     wait_for("half of the file is on the disk", || of_length(&first, HALF));
     // A person closes the phone's browser, or it asks for the rest once more by itself, in a connection of
     // its own.
@@ -186,7 +93,7 @@ fn a_download_that_was_begun_in_chromium_goes_on_in_firefox_on_the_other_device(
     world.run("phone", &handoff).succeeded();
 
     let profile = world.path("desk").join("firefox");
-    firefox_profile(&profile, &second);
+    browser::firefox_profile(&profile, Reaches::Directly, &loads_into(&second));
     // The flags that each command of a test gets go to the shell, which has no use for them.
     let script =
         format!("exec {} --headless --no-remote --profile {} \"$0\"", firefox.display(), profile.display());

@@ -1,6 +1,9 @@
 //! `whimbrel proxy http` and `whimbrel run` as processes, with curl, over plain HTTP and TLS.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/certificates.rs"]
+mod certificates;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,6 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use certificates::{NEW_KEY, openssl};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
@@ -98,27 +102,10 @@ fn tls_server(folder: &Path) -> (Running, u16) {
     serve_tls(&key, &certificate, &[])
 }
 
-/// How openssl makes a key with what is signed.
-const NEW_KEY: [&str; 6] = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
-
-fn openssl(args: &[&str]) {
-    let made = Command::new("openssl").args(args).output().unwrap();
-    assert!(made.status.success(), "{:?}", text(&made));
-}
-
 /// A TLS server whose certificate was signed by the authority in `servers.pem` of this folder.
 fn verified_tls_server(folder: &Path, more: &[&str]) -> (Running, u16) {
-    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    let (authority, signing) = (file("servers.pem"), file("servers.key"));
-    let (key, asking, certificate) = (file("host.key"), file("host.req"), file("host.pem"));
-    let own = [&NEW_KEY[..], &["-x509", "-days", "1", "-subj", "/CN=authority of a test"]].concat();
-    openssl(&[&own[..], &["-keyout", &signing, "-out", &authority]].concat());
-    openssl(&[&NEW_KEY[..], &["-subj", "/CN=localhost", "-keyout", &key, "-out", &asking]].concat());
-    let extensions = file("host.cnf");
-    std::fs::write(&extensions, "subjectAltName=DNS:localhost\n").unwrap();
-    let signed = ["x509", "-req", "-in", &asking, "-CA", &authority, "-CAkey", &signing, "-CAcreateserial"];
-    openssl(&[&signed[..], &["-days", "1", "-extfile", &extensions, "-out", &certificate]].concat());
-    serve_tls(&key, &certificate, more)
+    let made = certificates::for_localhost(folder);
+    serve_tls(&made.key, &made.certificate, more)
 }
 
 fn serve_tls(key: &str, certificate: &str, more: &[&str]) -> (Running, u16) {

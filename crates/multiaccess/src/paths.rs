@@ -78,7 +78,7 @@ pub struct Paths {
     /// By number; `None`: that interface is not there.
     list: Vec<Option<KnownPath>>,
     estimates: Vec<PathEstimate>,
-    /// Of interfaces that are Wi-Fi, by the kernel's numbers. Nothing is decided by it.
+    /// Of interfaces that are Wi-Fi, by the kernel's numbers.
     wifi: Arc<BTreeMap<u32, Wifi>>,
 }
 
@@ -114,8 +114,11 @@ impl Paths {
         }
     }
 
-    /// This is known of Wi-Fi.
+    /// This is known of Wi-Fi, and counts where something is decided.
     pub(crate) fn set_wifi(&mut self, wifi: Arc<BTreeMap<u32, Wifi>>) {
+        for (path, estimate) in self.list.iter().zip(&mut self.estimates) {
+            estimate.radio = path.as_ref().and_then(|path| wifi.get(&path.index)).map(Wifi::radio);
+        }
         self.wifi = wifi;
     }
 
@@ -247,6 +250,10 @@ pub(crate) mod tests {
         let told = paths.report();
         let of = |name: &str| told.iter().find(|path| path.interface == name).unwrap().wifi;
         assert_eq!((of("wlan0"), of("eth0")), (Some(wifi), None));
+        let radio = |paths: &Paths, name: &str| paths.estimates()[paths.named(name).unwrap().index()].radio;
+        assert_eq!((radio(&paths, "wlan0"), radio(&paths, "eth0")), (Some(wifi.radio()), None));
+        paths.set_wifi(Arc::default());
+        assert_eq!(radio(&paths, "wlan0"), None, "its driver says nothing any more");
     }
 
     #[test]

@@ -40,6 +40,10 @@ fn figure(which: Estimate, estimate: &PathEstimate) -> String {
         Estimate::Loss => {
             estimate.loss.map_or_else(unknown, |loss| format!("{:.2} % sent again", loss * 100.0))
         }
+        Estimate::Signal => match estimate.radio.and_then(|radio| radio.signal_dbm) {
+            Some(signal) => format!("hears its access point at {signal} dBm"),
+            None => "has no signal that could go".to_owned(),
+        },
         Estimate::Metered => if estimate.metered { "costs money" } else { "costs nothing" }.to_owned(),
         Estimate::Age => estimate.age.map_or_else(unknown, |age| format!("last heard {age} ago")),
         Estimate::Queue => format!("{} units and {} bytes scheduled", estimate.objects, estimate.scheduled),

@@ -10,20 +10,15 @@ mod support;
 use bytes::Bytes;
 use http_body_util::Full;
 use http2::Http2Origin;
-use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::{CONTENT_LENGTH, HOST};
 use hyper::{Method, Request, Version};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::ServerName;
-use secure::{Authority, Key, SecureOrigin, curl_of, roots};
+use secure::{Authority, Key, SecureOrigin, curl_of};
 use sha2::{Digest as _, Sha256};
 use std::io::{ErrorKind, Read, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
-use support::{LIMIT, Serving, connect, field, has, proxy_of, read_head};
-use tokio_rustls::TlsConnector;
+use support::{LIMIT, Serving, connect, field, has, proxy_of};
 use whimbrel_proxy::HttpProxy;
 
 /// A proxy that intercepts one port of this host.
@@ -139,30 +134,6 @@ fn what_is_sent_over_http2_arrives_whole_and_comes_back() {
     }
 }
 
-/// A client of HTTP/2 that says exactly what it is told to, in a tunnel of the proxy.
-async fn http2_client(proxy: &Serving, port: u16, authority: &Path) -> SendRequest<Full<Bytes>> {
-    let mut stream = connect(proxy.address);
-    let words = format!("CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n");
-    stream.write_all(words.as_bytes()).unwrap();
-    let head = read_head(&mut stream).unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    stream.set_nonblocking(true).unwrap();
-    let stream = tokio::net::TcpStream::from_std(stream).unwrap();
-    let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots(authority))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let name = ServerName::try_from("localhost").unwrap();
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
-    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    let (sender, connection) =
-        Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    sender
-}
-
 #[test]
 fn no_request_of_http2_leads_to_another_host_or_has_another_length_than_it_says() {
     let (key, servers) = (Key::made_for(&["localhost"]), Authority::new());
@@ -174,7 +145,7 @@ fn no_request_of_http2_leads_to_another_host_or_has_another_length_than_it_says(
 
 async fn says_wrong_things(proxy: &Serving, origin: &Http2Origin, authority: &Path) {
     let port = origin.port;
-    let mut client = http2_client(proxy, port, authority).await;
+    let mut client = http2::client(connect(proxy.address), ("localhost", port), authority).await;
     let here = format!("https://localhost:{port}/");
     let request =
         |method: Method, target: &str| Request::builder().method(method).uri(target).version(Version::HTTP_2);
@@ -199,7 +170,7 @@ async fn says_wrong_things(proxy: &Serving, origin: &Http2Origin, authority: &Pa
     for length in ["9", "3"] {
         let wrong = request(Method::POST, &here).header(CONTENT_LENGTH, length);
         let wrong = wrong.body(Full::new(Bytes::from_static(b"hello"))).unwrap();
-        let mut client = http2_client(proxy, port, authority).await;
+        let mut client = http2::client(connect(proxy.address), ("localhost", port), authority).await;
         let answer = tokio::time::timeout(LIMIT, client.send_request(wrong)).await.unwrap();
         let is_taken = answer.as_ref().is_ok_and(|answer| answer.status().is_success());
         assert!(!is_taken, "{length}: {answer:?}");

@@ -8,46 +8,22 @@ mod http2;
 mod networks;
 #[path = "support/secure.rs"]
 mod secure;
+#[path = "support/shop.rs"]
+mod shop;
 mod support;
 
 use http2::Http2Origin;
 use hyper::Version;
 use networks::{FAR, Object, World, content, range};
 use secure::{Authority, Key, SecureOrigin, client, head_of};
+use shop::{DNS, SHOP};
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use support::{field, has, status};
-use whimbrel_lab::{Host, require};
+use whimbrel_lab::require;
 use whimbrel_proxy::HttpProxy;
-
-const SHOP: &str = "shop.example";
-const DNS: &str = "[[interface]]\nname = \"link0\"\nservers = [\"10.0.0.2\"]\n\
-                   [[interface]]\nname = \"link1\"\nservers = [\"10.0.1.2\"]\n";
-
-/// A DNS server that says of every name that it is the far host, by IPv4 alone.
-fn dns(host: &Host, at: [u8; 4]) {
-    let socket = host.run(|| UdpSocket::bind((IpAddr::from(at), 53)).unwrap());
-    let IpAddr::V4(far) = FAR else { panic!("{FAR}") };
-    std::thread::spawn(move || {
-        let mut question = [0; 1500];
-        while let Ok((length, from)) = socket.recv_from(&mut question) {
-            let name = question[12..length].iter().position(|byte| *byte == 0).unwrap();
-            // The name, its end, type and class (RFC 1035, §4.1.2).
-            let end = 12 + name + 5;
-            let is_v4 = question[end - 4..end - 2] == [0, 1];
-            let mut answer = question[..2].to_vec();
-            answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0]);
-            answer.extend(&question[12..end]);
-            if is_v4 {
-                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
-                answer.extend(far.octets());
-            }
-            let _ = socket.send_to(&answer, from);
-        }
-    });
-}
 
 #[test]
 fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right() {
@@ -62,8 +38,7 @@ fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right(
         |_| {},
         |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
     );
-    dns(&world.server, [10, 0, 0, 2]);
-    dns(&world.server, [10, 0, 1, 2]);
+    shop::is_known_to(&world);
     let large = Object::start(&world, 4 << 20);
     let _open = world.warm_up(&large);
     // So large that a network which comes in late has its part of it.
@@ -116,8 +91,7 @@ fn an_object_comes_over_http2_in_two_steps_over_both_networks_and_arrives_right(
         |_| {},
         |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
     );
-    dns(&world.server, [10, 0, 0, 2]);
-    dns(&world.server, [10, 0, 1, 2]);
+    shop::is_known_to(&world);
     let large = Object::start(&world, 4 << 20);
     let _open = world.warm_up(&large);
     let whole = content(8 << 20);

@@ -40,6 +40,12 @@ fn differs(before: &PathReport, now: &PathReport) -> bool {
         || by(before.down_best, now.down_best, SHARE, 0.0)
         || by(before.up_best, now.up_best, SHARE, 0.0)
         || by(before.loss, now.loss, 0.0, LOSS)
+        || is_fading(before) != is_fading(now)
+}
+
+/// Whether it is Wi-Fi that is about to go.
+fn is_fading(path: &PathReport) -> bool {
+    path.wifi.is_some_and(|wifi| wifi.radio().is_fading())
 }
 
 /// Whether both the share of the larger one and the amount are exceeded, or only one of them is known.
@@ -57,6 +63,7 @@ fn by(before: Option<f64>, now: Option<f64>, share: f64, amount: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whimbrel_multiaccess::protocol::Wifi;
 
     fn path() -> PathReport {
         PathReport {
@@ -68,6 +75,10 @@ mod tests {
             connections: 3,
             ..PathReport::default()
         }
+    }
+
+    fn heard_at(signal: i8) -> Option<Wifi> {
+        Some(Wifi { signal_dbm: Some(signal), ..Wifi::default() })
     }
 
     fn after(change_: impl FnOnce(&mut PathReport)) -> Change {
@@ -87,6 +98,7 @@ mod tests {
             (path.down_now, path.up_now) = (Some(5e5), Some(5e5));
         };
         assert_eq!(after(passing), Change::Nothing);
+        assert_eq!(after(|path| path.wifi = heard_at(-80)), Change::Nothing);
     }
 
     #[test]
@@ -96,6 +108,7 @@ mod tests {
         assert_eq!(after(|path| path.up_best = Some(1e6)), Change::Estimates);
         assert_eq!(after(|path| path.srtt_min_ms = None), Change::Estimates);
         assert_eq!(after(|path| path.loss = Some(0.02)), Change::Estimates);
+        assert_eq!(after(|path| path.wifi = heard_at(-81)), Change::Estimates, "it is about to go");
     }
 
     #[test]

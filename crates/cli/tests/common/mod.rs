@@ -211,6 +211,11 @@ impl Process {
         }
     }
 
+    /// What it has said so far to its user.
+    pub fn said(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
     /// The first line, which a command prints in JSON when it is ready.
     #[track_caller]
     pub fn next_json(&mut self) -> Value {

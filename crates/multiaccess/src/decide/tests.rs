@@ -3,9 +3,11 @@
 use super::*;
 use crate::paths::tests::interface;
 use crate::paths::{Numbers, Paths};
-use crate::protocol::{OpenConnection, UnderWay};
+use crate::protocol::{OpenConnection, UnderWay, Wifi};
 use crate::{AccessPath, Settings};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use whimbrel_access::{BytesPerSecond, Granularity, PolicySpec};
 
 /// Near and slow: 20 ms, 1 Mbyte/s. Far, fast and metered: 100 ms, 10 Mbyte/s.
@@ -49,6 +51,24 @@ fn a_decision_says_which_way_when_it_would_be_complete_and_why() {
     assert_eq!(verdict.ways[1].interface, "wlan0");
     let small = decided(&mut decider("eaf"), &two(), &ask("size-received=1000"));
     assert_eq!((small.ways[0].interface.as_str(), small.ways[0].completes_ms), ("wlan0", Some(41.0)));
+}
+
+#[test]
+fn what_must_not_wait_leaves_wifi_whose_signal_goes_and_says_so() {
+    let mut paths = two();
+    let hears =
+        |signal| Arc::new(BTreeMap::from([(3, Wifi { signal_dbm: Some(signal), ..Wifi::default() })]));
+    let interactive = ask("size-received=1000 timeliness=interactive cost=ignore");
+    for (signal, interface) in [(-80, "wlan0"), (-81, "usb0")] {
+        paths.set_wifi(hears(signal));
+        let verdict = decided(&mut decider("whimbrel"), &paths, &interactive);
+        assert_eq!(verdict.ways[0].interface, interface, "{signal} dBm: {verdict:?}");
+    }
+    let verdict = decided(&mut decider("whimbrel"), &paths, &interactive);
+    let why = "is not about to go; timeliness=interactive; usb0: has no signal that could go";
+    assert_eq!(verdict.ways[0].why, why);
+    let others = decided(&mut decider("whimbrel"), &paths, &ask("size-received=1000"));
+    assert_eq!(others.ways[0].interface, "wlan0");
 }
 
 #[test]

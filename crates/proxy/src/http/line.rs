@@ -226,18 +226,23 @@ pub(super) fn is_of_the_network(error: &hyper::Error) -> bool {
         // That of a stream of HTTP/2 has no source, although it may be the kernel's.
         let of_stream = error.downcast_ref::<h2::Error>().and_then(h2::Error::get_io);
         if let Some(error) = of_stream.or_else(|| error.downcast_ref::<io::Error>()) {
-            return matches!(
-                error.kind(),
-                ErrorKind::TimedOut
-                    | ErrorKind::HostUnreachable
-                    | ErrorKind::NetworkUnreachable
-                    | ErrorKind::NetworkDown
-                    | ErrorKind::AddrNotAvailable
-            );
+            return speaks_of_the_network(error);
         }
         cause = error.source();
     }
     false
+}
+
+/// Whether what the kernel says is of the network, and not of the server.
+pub(super) fn speaks_of_the_network(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::TimedOut
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::NetworkDown
+            | ErrorKind::AddrNotAvailable
+    )
 }
 
 impl Unsent {

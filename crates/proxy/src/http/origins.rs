@@ -6,7 +6,7 @@ mod reconsidering;
 
 use super::assembly::On;
 use super::decided::{Decided, Offer, REPORT, Route, Unit};
-use super::line::{Line, Speaks};
+use super::line::{Line, Speaks, speaks_of_the_network};
 use super::multiplexed::Multiplexed;
 use super::secured::Secured;
 use super::speaker::Speaker;
@@ -197,8 +197,10 @@ impl Origins {
         Ok(Lease { line, origins: Arc::clone(self), unit: None, turn: None })
     }
 
-    /// Tells the manager of a way that does not work any more, so that it is not the next one.
+    /// Tells the manager of a way that does not work any more, so that it is not the next one, and lets go of
+    /// what is open there.
     pub(super) async fn failed(&self, to: &Destination, by: &Candidate) {
+        self.leave(to, by);
         if let (Some(client), Some(report)) = (self.upstream.manager(to), failure(by)) {
             let _ = tokio::time::timeout(REPORT, client.report(report)).await;
         }
@@ -206,8 +208,17 @@ impl Origins {
 
     /// The same where nobody can wait.
     pub(super) fn failed_meanwhile(&self, to: &Destination, by: &Candidate) {
+        self.leave(to, by);
         if let (Some(client), Some(report)) = (self.upstream.manager(to), failure(by)) {
             client.tell(report);
+        }
+    }
+
+    /// No other message is to take a connection to this server over the network of this way: each would be
+    /// found dead anew.
+    fn leave(&self, to: &Destination, by: &Candidate) {
+        if let Some(network) = &by.interface {
+            self.lock().leave(to, network);
         }
     }
 
@@ -250,14 +261,28 @@ impl Origins {
         let Some(client) = self.upstream.manager(to).filter(|_| !candidates.is_empty()) else {
             return self.reach(to, &Intents::default(), alone).await;
         };
-        let connected = client.connect_by(candidates, &to.to_string()).await;
-        let connected = connected.map_err(|error| unreached(to, error))?;
-        client.have_steered(&connected, intents);
-        // What is passed on is not held back until there is more of it.
-        let _ = connected.stream.set_nodelay(true);
-        watch(&connected.stream);
-        let source = connected.stream.local_addr().ok().map(|address| address.ip());
-        self.line(to, Box::new(connected.stream), source, Some(connected.by), alone).await
+        let mut candidates = candidates;
+        loop {
+            let connected = client.connect_by(candidates.clone(), &to.to_string()).await;
+            let connected = connected.map_err(|error| unreached(to, error))?;
+            client.have_steered(&connected, intents);
+            // What is passed on is not held back until there is more of it.
+            let _ = connected.stream.set_nodelay(true);
+            watch(&connected.stream);
+            let source = connected.stream.local_addr().ok().map(|address| address.ip());
+            let by = connected.by;
+            let made = self.line(to, Box::new(connected.stream), source, Some(by.clone()), alone).await;
+            let Err(UpstreamError::Unreachable { source: why, .. }) = &made else { return made };
+            if !speaks_of_the_network(why) {
+                return made;
+            }
+            // It has gone under the handshake of TLS. Nothing was asked for yet: another one may carry it.
+            self.failed(to, &by).await;
+            candidates.retain(|other| other.interface != by.interface);
+            if candidates.is_empty() {
+                return made;
+            }
+        }
     }
 
     async fn reach(&self, to: &Destination, intents: &Intents, alone: bool) -> Result<Line, UpstreamError> {

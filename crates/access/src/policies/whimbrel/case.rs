@@ -71,6 +71,7 @@ impl<'a> Case<'a> {
         let mut case = Self { situation, stated, sends, allowed: none, worthy: none, why: None };
         situation.usable().for_each(|path| case.allowed[path.index()] = true);
         case.spend_little();
+        case.leave_the_fading();
         case.lose_little();
         case.have_the_rate();
         case.keep_time();
@@ -190,6 +191,14 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// What must not wait or break does not begin where the signal is about to go.
+    fn leave_the_fading(&mut self) {
+        if self.delay_or_breaks_matter() {
+            let key = if self.is_timely() { Key::Timeliness } else { Key::Resilience };
+            self.keep((Rule::Stays, key, Estimate::Signal), |estimate| !estimate.is_fading());
+        }
+    }
+
     fn lose_little(&mut self) {
         if self.stated.resilience() != Resilience::Sensitive {
             return;
@@ -261,8 +270,11 @@ impl<'a> Case<'a> {
     }
 
     fn delay_or_breaks_matter(&self) -> bool {
+        self.is_timely() || self.stated.resilience() == Resilience::Sensitive
+    }
+
+    fn is_timely(&self) -> bool {
         matches!(self.stated.timeliness(), Timeliness::Interactive | Timeliness::Stream)
-            || self.stated.resilience() == Resilience::Sensitive
     }
 
     /// The intent because of which this unit may explore, if it may.

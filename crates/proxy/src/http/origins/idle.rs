@@ -64,6 +64,18 @@ impl Idle {
         Some(line)
     }
 
+    /// Closes what is idle to this server over this network. What carries messages there closes behind the
+    /// last of them.
+    pub(super) fn leave(&mut self, to: &Destination, network: &str) {
+        let Some(lines) = self.servers.get_mut(to) else { return };
+        let before = lines.len();
+        lines.retain(|(line, _)| line.by().and_then(|by| by.interface.as_deref()) != Some(network));
+        self.count -= before - lines.len();
+        if lines.is_empty() {
+            self.servers.remove(to);
+        }
+    }
+
     /// Closes what has been idle for too long.
     pub(super) fn tidy(&mut self) {
         let now = Instant::now();

@@ -1,0 +1,41 @@
+//! A server far away that has a name, which the DNS of both networks knows.
+#![allow(dead_code, unreachable_pub)]
+
+use crate::networks::{FAR, World};
+use std::net::{IpAddr, UdpSocket};
+use whimbrel_lab::Host;
+
+/// Its name.
+pub const SHOP: &str = "shop.example";
+/// What a manager is told of the DNS of both networks.
+pub const DNS: &str = "[[interface]]\nname = \"link0\"\nservers = [\"10.0.0.2\"]\n\
+                       [[interface]]\nname = \"link1\"\nservers = [\"10.0.1.2\"]\n";
+
+/// From now on the name is known in both networks.
+pub fn is_known_to(world: &World) {
+    dns(&world.server, [10, 0, 0, 2]);
+    dns(&world.server, [10, 0, 1, 2]);
+}
+
+/// A DNS server that says of every name that it is the far host, by IPv4 alone.
+fn dns(host: &Host, at: [u8; 4]) {
+    let socket = host.run(|| UdpSocket::bind((IpAddr::from(at), 53)).unwrap());
+    let IpAddr::V4(far) = FAR else { panic!("{FAR}") };
+    std::thread::spawn(move || {
+        let mut question = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut question) {
+            let name = question[12..length].iter().position(|byte| *byte == 0).unwrap();
+            // The name, its end, type and class (RFC 1035, §4.1.2).
+            let end = 12 + name + 5;
+            let is_v4 = question[end - 4..end - 2] == [0, 1];
+            let mut answer = question[..2].to_vec();
+            answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0]);
+            answer.extend(&question[12..end]);
+            if is_v4 {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+                answer.extend(far.octets());
+            }
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+}
