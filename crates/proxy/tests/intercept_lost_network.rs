@@ -171,8 +171,8 @@ fn a_page_over_http2_is_completed_when_a_network_falls_silent_under_it_and_nothi
     }
 }
 
-/// A server of HTTP/1.1 that never answers what is posted. Behind the first of that, it leaves the next client
-/// alone that begins with TLS.
+/// A server of HTTP/1.1 that never answers what is posted. Behind the first of that, it leaves the next
+/// client alone that begins with TLS.
 #[derive(Default)]
 struct Leaving {
     has_post: bool,

@@ -218,7 +218,9 @@ impl Origins {
     /// found dead anew.
     fn leave(&self, to: &Destination, by: &Candidate) {
         if let Some(network) = &by.interface {
-            self.lock().leave(to, network);
+            let left = self.lock().leave(to, network);
+            // They close without the lock.
+            drop(left);
         }
     }
 

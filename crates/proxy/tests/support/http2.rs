@@ -104,8 +104,8 @@ impl Http2Origin {
     }
 }
 
-/// A client that says exactly what it is told to, in a tunnel of the proxy behind this connection, to this host
-/// and port. It trusts this authority.
+/// A client that says exactly what it is told to, in a tunnel of the proxy behind this connection, to this
+/// host and port. It trusts this authority.
 pub async fn client(
     stream: TcpStream,
     (host, port): (&str, u16),

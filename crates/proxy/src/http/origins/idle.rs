@@ -64,16 +64,18 @@ impl Idle {
         Some(line)
     }
 
-    /// Closes what is idle to this server over this network. What carries messages there closes behind the
-    /// last of them.
-    pub(super) fn leave(&mut self, to: &Destination, network: &str) {
-        let Some(lines) = self.servers.get_mut(to) else { return };
-        let before = lines.len();
-        lines.retain(|(line, _)| line.by().and_then(|by| by.interface.as_deref()) != Some(network));
-        self.count -= before - lines.len();
+    /// Takes out all to this server over this network, to be dropped. What carries messages there closes
+    /// behind the last of them.
+    pub(super) fn leave(&mut self, to: &Destination, network: &str) -> Vec<Line> {
+        let Some(lines) = self.servers.get_mut(to) else { return Vec::new() };
+        let is_there = |line: &Line| line.by().and_then(|by| by.interface.as_deref()) == Some(network);
+        let taken = lines.extract_if(.., |(line, _)| is_there(line));
+        let left: Vec<Line> = taken.map(|(line, _)| line).collect();
+        self.count -= left.len();
         if lines.is_empty() {
             self.servers.remove(to);
         }
+        left
     }
 
     /// Closes what has been idle for too long.
