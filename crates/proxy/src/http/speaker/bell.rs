@@ -31,8 +31,8 @@ impl Wake for Rings {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // In this order: whoever ends attending, looks behind that whether it rang. Exchanged, and not stored:
-        // whoever clears it sees all that was done before it rang, however often it did.
+        // In this order: whoever ends attending, looks behind that whether it rang. Exchanged, and not
+        // stored: whoever clears it sees all that was done before it rang, however often it did.
         self.rang.swap(true, Ordering::SeqCst);
         if !self.is_attended.load(Ordering::SeqCst) {
             self.user.wake();

@@ -40,8 +40,8 @@ pub(super) struct Down {
 pub(super) struct Pace {
     /// When it was known last that it had taken something.
     counted: Instant,
-    /// Of the last two counts, bytes a second. The smaller one holds: the second count of what came at once finds
-    /// a program that seems fast.
+    /// Of the last two counts, bytes a second. The smaller one holds: the second count of what came at once
+    /// finds a program that seems fast.
     rates: [u64; 2],
 }
 
@@ -104,8 +104,8 @@ impl Pace {
         self.counted = now;
     }
 
-    /// So much is much for it: half of what a gateway keeps at least for such a program, which reads on while the
-    /// other half is under way.
+    /// So much is much for it: half of what a gateway keeps at least for such a program, which reads on while
+    /// the other half is under way.
     pub(super) fn much(&self, now: Instant) -> u64 {
         let is_known = now.saturating_duration_since(self.counted) < RESTS;
         let rate = if is_known { self.rates[0].min(self.rates[1]) } else { 0 };
