@@ -6,9 +6,12 @@ use crate::http::line::Line;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Idle connections to one server, over one network. Where many clients ask one server in turns, half of the
-/// connections rest at any moment: if those were closed, others would have to be opened in the next one.
+/// Idle connections to one server. Where many clients ask one server in turns, half of the connections rest at
+/// any moment: if those were closed, others would have to be opened in the next one.
 const MOST_EACH: usize = 32;
+/// The same over one network that the manager chose. It is told of all of them for each message, and its
+/// policies compare 64 ways at most, new connections among them. Six objects have their turns there at once.
+const MOST_OFFERED: usize = 8;
 /// Idle connections altogether.
 const MOST: usize = 256;
 
@@ -34,7 +37,8 @@ impl Idle {
         }
         if self.count < MOST {
             let lines = self.servers.entry(line.to().clone()).or_default();
-            if lines.iter().filter(|(other, _)| network(other) == network(&line)).count() < MOST_EACH {
+            let most = if line.source().is_some() { MOST_OFFERED } else { MOST_EACH };
+            if lines.iter().filter(|(other, _)| network(other) == network(&line)).count() < most {
                 lines.push((line, Instant::now()));
                 self.count += 1;
             }
