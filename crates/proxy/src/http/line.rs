@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 use whimbrel_multiaccess::Candidate;
 
@@ -119,7 +120,8 @@ impl Line {
             let answer = tokio::select! {
                 biased;
                 answer = &mut sending => Some(answer),
-                () = timer.as_mut() => None,
+                // Also where a server says so much at once that the task may do nothing else in its turn.
+                () = unconstrained(timer.as_mut()) => None,
             };
             let now = moved.load(Ordering::Relaxed);
             // An upload may last.

@@ -195,7 +195,7 @@ impl Carrying {
 
     /// Whether much was written that the gateway does not know to be taken.
     fn is_much(&self) -> bool {
-        self.down.queue.base() - self.down.told >= self.down.pace.much()
+        self.down.queue.base() - self.down.told >= self.down.pace.much(Instant::now())
     }
 
     fn tell(&mut self, taken: u64) {

@@ -6,9 +6,12 @@ use crate::http::line::Line;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Idle connections to one server, over one network. Where many clients ask one server in turns, half of the
-/// connections rest at any moment: if those were closed, others would have to be opened in the next one.
+/// Idle connections to one server. Where many clients ask one server in turns, half of the connections rest
+/// at any moment: if those were closed, others would have to be opened in the next one.
 const MOST_EACH: usize = 32;
+/// The same over one network that the manager chose. It is told of all of them for each message, and its
+/// policies compare 64 ways at most, new connections among them. Six objects have their turns there at once.
+const MOST_OFFERED: usize = 8;
 /// Idle connections altogether.
 const MOST: usize = 256;
 
@@ -34,7 +37,8 @@ impl Idle {
         }
         if self.count < MOST {
             let lines = self.servers.entry(line.to().clone()).or_default();
-            if lines.iter().filter(|(other, _)| network(other) == network(&line)).count() < MOST_EACH {
+            let most = if line.source().is_some() { MOST_OFFERED } else { MOST_EACH };
+            if lines.iter().filter(|(other, _)| network(other) == network(&line)).count() < most {
                 lines.push((line, Instant::now()));
                 self.count += 1;
             }
@@ -106,4 +110,33 @@ fn network(line: &Line) -> Option<&str> {
 /// Closes those that have been idle for too long by now, and drops those that are closed.
 fn keep_good(lines: &mut Vec<(Line, Instant)>, now: Instant) {
     lines.retain(|(line, since)| (line.is_used() || now.duration_since(*since) < IDLE) && !line.is_closed());
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::http::line::Speaks;
+    use crate::http::speaker::Speaker;
+    use std::net::IpAddr;
+
+    /// How many are kept of more than that.
+    async fn kept(source: Option<IpAddr>) -> usize {
+        let (mut idle, mut servers) = (Idle::default(), Vec::new());
+        let to = Destination::new("192.0.2.9", 80).unwrap();
+        for _ in 0..2 * MOST_EACH {
+            let (stream, server) = tokio::io::duplex(1);
+            servers.push(server);
+            let speaks = Speaks::One(Speaker::start(Box::new(stream)).await.unwrap());
+            let line = Line::new(idle.number(), to.clone(), speaks, source, None);
+            idle.put(line);
+        }
+        idle.good(&to).len()
+    }
+
+    #[tokio::test]
+    async fn many_are_kept_of_a_server_and_few_of_those_that_the_manager_is_told_of() {
+        assert_eq!(kept(None).await, MOST_EACH);
+        assert_eq!(kept(Some([192, 0, 2, 1].into())).await, MOST_OFFERED);
+    }
 }

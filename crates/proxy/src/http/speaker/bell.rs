@@ -31,8 +31,9 @@ impl Wake for Rings {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // In this order: whoever ends attending, looks behind that whether it rang.
-        self.rang.store(true, Ordering::SeqCst);
+        // In this order: whoever ends attending, looks behind that whether it rang. Exchanged, and not
+        // stored: whoever clears it sees all that was done before it rang, however often it did.
+        self.rang.swap(true, Ordering::SeqCst);
         if !self.is_attended.load(Ordering::SeqCst) {
             self.user.wake();
         }
@@ -58,7 +59,7 @@ impl Bell {
         self.rings.is_attended.store(true, Ordering::SeqCst);
         let attended = Attended(&self.rings);
         for _ in 0..=AGAIN {
-            self.rings.rang.store(false, Ordering::SeqCst);
+            self.rings.rang.swap(false, Ordering::SeqCst);
             let polled = moves(&mut Context::from_waker(&self.waker));
             // Whoever has what it waited for comes again, or has no need of more.
             if polled.is_ready() {

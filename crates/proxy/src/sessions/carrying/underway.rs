@@ -8,6 +8,9 @@ use bytes::Bytes;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// A program that took nothing for so long is not known to be fast: its gateway may keep the least for it.
+const RESTS: Duration = Duration::from_secs(1);
+
 /// From the server to the program.
 pub(super) struct Down {
     /// What came, and was not written yet. It begins at what was.
@@ -37,9 +40,9 @@ pub(super) struct Down {
 pub(super) struct Pace {
     /// When it was known last that it had taken something.
     counted: Instant,
-    /// So much is much for it: half of what a gateway keeps at least for such a program, which reads on while
-    /// the other half is under way.
-    much: u64,
+    /// Of the last two counts, bytes a second. The smaller one holds: the second count of what came at once
+    /// finds a program that seems fast.
+    rates: [u64; 2],
 }
 
 /// A program's kernel that had no room is asked again, less and less often: it does not say so by itself.
@@ -90,26 +93,24 @@ impl Down {
 
 impl Pace {
     fn new(now: Instant) -> Self {
-        Self { counted: now, much: half_of_the_least(0) }
+        Self { counted: now, rates: [0; 2] }
     }
 
     /// It has taken so many bytes more.
     pub(super) fn takes(&mut self, bytes: u64, now: Instant) {
         let lasted = now.saturating_duration_since(self.counted).as_micros().max(1);
         let rate = u128::from(bytes) * 1_000_000 / lasted;
-        self.much = half_of_the_least(u64::try_from(rate).unwrap_or(u64::MAX));
+        self.rates = [self.rates[1], u64::try_from(rate).unwrap_or(u64::MAX)];
         self.counted = now;
     }
 
-    /// So much is much for it.
-    pub(super) fn much(&self) -> u64 {
-        self.much
+    /// So much is much for it: half of what a gateway keeps at least for such a program, which reads on while
+    /// the other half is under way.
+    pub(super) fn much(&self, now: Instant) -> u64 {
+        let is_known = now.saturating_duration_since(self.counted) < RESTS;
+        let rate = if is_known { self.rates[0].min(self.rates[1]) } else { 0 };
+        least_kept(rate) as u64 / 2
     }
-}
-
-/// Of a program that takes so many bytes a second.
-fn half_of_the_least(rate: u64) -> u64 {
-    least_kept(rate) as u64 / 2
 }
 
 impl Up {
@@ -148,18 +149,37 @@ mod tests {
 
     #[test]
     fn a_fast_program_is_counted_in_larger_steps_and_in_small_ones_again_once_it_is_slow() {
-        let start = Instant::now();
-        let mut pace = Pace::new(start);
-        assert_eq!(pace.much(), 16 * 1024);
-        let mut now = start;
-        // 16 KiB in 3 ms, and then 64 KiB each time; then what comes once a second.
-        for (bytes, millis, much) in [(16_384, 3, 65_536), (65_536, 3, 65_536), (16_384, 1000, 16_384)] {
+        const LEAST: u64 = 16 * 1024;
+        let mut now = Instant::now();
+        let mut pace = Pace::new(now);
+        assert_eq!(pace.much(now), LEAST);
+        for (bytes, millis, much) in [
+            (LEAST, 3, LEAST),
+            (LEAST, 3, 4 * LEAST),
+            (4 * LEAST, 5, 4 * LEAST),
+            // 400 000 bytes a second.
+            (100_000, 250, 50_000),
+            (4 * LEAST, 5, 50_000),
+            (LEAST, 1000, LEAST),
+            // The second part of what came together.
+            (LEAST, 5, LEAST),
+            (LEAST, 300, LEAST),
+        ] {
             now += Duration::from_millis(millis);
             pace.takes(bytes, now);
-            assert_eq!(pace.much(), much, "after {bytes} bytes in {millis} ms");
+            assert_eq!(pace.much(now), much, "after {bytes} bytes in {millis} ms");
         }
-        pace.takes(100_000, now + Duration::from_secs(1) / 4);
-        assert_eq!(pace.much(), 50_000, "400 000 bytes a second");
+    }
+
+    #[test]
+    fn a_program_that_rested_is_counted_in_small_steps_at_first() {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        for _ in 0..2 {
+            pace.takes(10_000_000, start + Duration::from_millis(1));
+        }
+        let much = |millis| pace.much(start + Duration::from_millis(millis));
+        assert_eq!([1, 900, 1100].map(much), [65_536, 65_536, 16_384]);
     }
 
     #[test]
