@@ -368,7 +368,7 @@ fn only_flow(connection: &Connection) -> Flow {
 }
 
 /// Most is read only at the end: until then some messages wait to be sent, some are under way, and some have
-/// arrived at the end that goes over, where they are not read, or were taken from the engine with one that is.
+/// arrived at the end that goes over, where they are unread, or were taken from the engine with others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_go_over_to_other_keys_live_and_at_rest_each_once_and_in_order() {
     let options = FlowOptions::new(Class::RELIABLE_SEQUENCED);
