@@ -17,8 +17,8 @@ use crate::connection::{Connection, Handle};
 use crate::error::ConnectionError;
 use crate::shared::{State, Wakers};
 
-/// The driver has the connection's lock for as long as it makes a segment of messages, or messages of a segment:
-/// other tasks of the thread could do something meanwhile. So often a sender leaves them the thread.
+/// The driver has the connection's lock for as long as it makes a segment of messages, or messages of a
+/// segment: other tasks of the thread could do something meanwhile. So often a sender leaves them the thread.
 const YIELDS: u8 = 8;
 
 impl Connection {
@@ -64,10 +64,17 @@ impl Connection {
                     if is_step {
                         coop.made_progress();
                     }
+                    if inbox.is_empty() {
+                        // The peer may wait for credit, and the application for something else from now on.
+                        let mut state = self.shared().lock();
+                        inbox.refill(&mut state.engine);
+                        drop(inbox);
+                        drive_for_credit(&mut state);
+                    }
                     return Poll::Ready(Ok(message));
                 }
             }
-            self.poll_next(cx, move |engine| inbox.refill(engine), Wakers::wait_for_message)
+            self.poll_next(cx, move |engine| inbox.take_through(engine), Wakers::wait_for_message)
         })
         .await
     }
@@ -90,10 +97,7 @@ impl Connection {
         let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         let mut state = self.shared().lock();
         let taken = take(&mut state.engine);
-        // More credit for the peer goes out with the next segment; a large grant at once.
-        if state.engine.has_urgent_control() {
-            state.wakers.drive();
-        }
+        drive_for_credit(&mut state);
         if let Some(message) = taken {
             if state.effort.is_step(message.data.len()) {
                 coop.made_progress();
@@ -112,6 +116,13 @@ impl Connection {
     #[must_use]
     pub fn largest_message(&self) -> u64 {
         self.shared().lock().engine.largest_message()
+    }
+}
+
+/// More credit for the peer goes out with the next segment; a large grant at once.
+fn drive_for_credit(state: &mut State) {
+    if state.engine.has_urgent_control() {
+        state.wakers.drive();
     }
 }
 
@@ -192,7 +203,8 @@ impl Flow {
     }
 
     /// Sends a message; waits while the flow's queue is full. The message is sent although nobody waits for
-    /// what is returned. Cancel-safe: a message that still waits for room is not sent.
+    /// what is returned. Of several calls at a time, the one that returns first has sent first. Cancel-safe:
+    /// a call that has not returned has sent nothing.
     ///
     /// # Errors
     /// [`SendError`], but for [`SendError::Full`].

@@ -158,8 +158,8 @@ impl Shared {
         locked(self.peek())
     }
 
-    /// As [`lock`](Self::lock), but where that would have the thread wait, the task gives way to others first, as
-    /// often as `yields` says: `None` then, and the task is woken.
+    /// As [`lock`](Self::lock), but where that would have the thread wait, the task gives way to others
+    /// first, as often as `yields` says: `None` then, and the task is woken.
     pub(crate) fn lock_or_yield(&self, cx: &Context<'_>, yields: &mut u8) -> Option<Locked<'_>> {
         match self.state.try_lock() {
             Ok(state) => Some(locked(state)),

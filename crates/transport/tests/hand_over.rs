@@ -367,8 +367,8 @@ fn only_flow(connection: &Connection) -> Flow {
     flows.remove(0)
 }
 
-/// The receiver reads only at the end: until then some messages wait to be sent, some are under way, and some have
-/// arrived unread at the end that goes over.
+/// Most is read only at the end: until then some messages wait to be sent, some are under way, and some have
+/// arrived at the end that goes over, where they are unread, or were taken from the engine with others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_go_over_to_other_keys_live_and_at_rest_each_once_and_in_order() {
     let options = FlowOptions::new(Class::RELIABLE_SEQUENCED);
@@ -381,16 +381,49 @@ async fn messages_go_over_to_other_keys_live_and_at_rest_each_once_and_in_order(
     let back = served.open_flow(options).await.unwrap();
     let (over, arriving) = between(&first, &second).await;
     tokio::join!(send_numbers(&there, 0..200), send_numbers(&back, 0..200));
+    hears_numbers(&connection, 0..20).await;
     let (gone, here) =
         tokio::join!(connection.hand_over(&over, LIMIT), second.accept_hand_over(&arriving, LIMIT));
     gone.unwrap();
     let here = here.unwrap();
     let there = only_flow(&here);
     tokio::join!(send_numbers(&there, 200..400), send_numbers(&back, 200..400));
+    hears_numbers(&here, 20..40).await;
     let asleep = here.suspend_for(third.id(), LIMIT).await.unwrap();
     let here = third.resume(&asleep).await.unwrap();
     let there = only_flow(&here);
     tokio::join!(send_numbers(&there, 400..600), send_numbers(&back, 400..600));
-    tokio::join!(hears_numbers(&served, 0..600), hears_numbers(&here, 0..600));
+    tokio::join!(hears_numbers(&served, 0..600), hears_numbers(&here, 40..600));
     assert_eq!(served.peer_id(), third.id());
+}
+
+/// Some were taken from the engine together and not read when the end was written down for the other owner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_are_there_once_and_in_order_if_the_new_owner_dies() {
+    let (server, old, new) = (endpoint(111).await, endpoint(112).await, endpoint(113).await);
+    let mut listener = listen(&server, Allow::Any).await;
+    let connection = old.connect(server.addr()).await.unwrap();
+    let served = within(listener.accept()).await.unwrap();
+    let (over, arriving) = between(&old, &new).await;
+    let flow = served.open_flow(FlowOptions::new(Class::RELIABLE_SEQUENCED)).await.unwrap();
+    send_numbers(&flow, 0..30).await;
+    within(async {
+        while connection.stats().messages.received < 30 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    hears_numbers(&connection, 0..5).await;
+    let dies = async {
+        let mut stream = arriving.accept_stream().await.unwrap();
+        let mut hello = [0; 21];
+        stream.read_exact(&mut hello).await.unwrap();
+        stream.write_u16(0).await.unwrap();
+        // It has the connection from here on.
+        stream.read_u32().await.unwrap()
+    };
+    let (stays, _) = tokio::join!(connection.hand_over(&over, PATIENCE), dies);
+    assert!(matches!(stays.unwrap_err(), HandOverError::Broken(_)));
+    send_numbers(&flow, 30..60).await;
+    hears_numbers(&connection, 5..60).await;
 }

@@ -194,6 +194,56 @@ async fn a_sender_waits_for_a_reader_and_can_set_a_limit() {
     assert_eq!(timeout(LIMIT, waiting).await.unwrap().unwrap(), Outcome::Delivered);
 }
 
+/// Two that arrived together are taken from the engine together, and nobody asks for a further one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_taken_gives_its_credit_back_without_a_further_call() {
+    let window = Config { message_window: 256 << 10, ..Config::default() };
+    let pair = pair_with(53, &Config::default(), &window).await;
+    let flow = flow(&pair.client, Class::RELIABLE_SEQUENCED).await;
+    for _ in 0..2 {
+        let told = flow.send(vec![7; 90 << 10], SendOptions::default()).await.unwrap();
+        assert_eq!(timeout(LIMIT, told).await.unwrap(), Outcome::Delivered);
+    }
+    for _ in 0..2 {
+        assert_eq!(next(&pair.server).await.data, vec![7; 90 << 10]);
+    }
+    // There is room for it only if neither of them counts.
+    let told = flow.send(vec![8; 120 << 10], SendOptions::default()).await.unwrap();
+    assert_eq!(timeout(LIMIT, told).await.expect("no credit"), Outcome::Delivered);
+    assert_eq!(next(&pair.server).await.data, vec![8; 120 << 10]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_several_receivers_each_has_messages_in_order_and_none_is_lost_or_doubled() {
+    const TOTAL: u32 = 20_000;
+    let pair = pair(55).await;
+    let flow = flow(&pair.client, Class::RELIABLE_SEQUENCED).await;
+    let receivers: Vec<_> = (0..3)
+        .map(|_| {
+            let server = pair.server.clone();
+            tokio::spawn(async move {
+                let mut came = Vec::new();
+                while let Ok(message) = timeout(LIMIT, server.recv_message()).await.expect("no end") {
+                    came.push(u32::from_be_bytes(message.data[..4].try_into().unwrap()));
+                }
+                came
+            })
+        })
+        .collect();
+    for number in 0..TOTAL {
+        flow.send(number.to_be_bytes().repeat(25), SendOptions::default()).await.unwrap();
+    }
+    pair.client.close(CloseCode::NONE, "", LIMIT).await.unwrap();
+    let mut all = Vec::new();
+    for receiver in receivers {
+        let came = receiver.await.unwrap();
+        assert!(came.is_sorted(), "out of order for one of them");
+        all.extend(came);
+    }
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..TOTAL), "not each once");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_arrived_before_the_end_can_be_taken_after_it() {
     let pair = pair(19).await;

@@ -186,7 +186,7 @@ async fn messages_that_the_application_did_not_take_come_after_waking_once_and_i
     for number in 0..10 {
         assert_eq!(within(served.recv_message()).await.unwrap().data, [number; 100]);
     }
-    let asleep = served.suspend(Duration::from_secs(5)).await.unwrap();
+    let asleep = served.suspend(PATIENCE).await.unwrap();
     assert!(within(served.recv_message()).await.is_err(), "it is in the snapshot, and nowhere else");
     drop(listener);
     server.close(Duration::from_secs(5)).await;

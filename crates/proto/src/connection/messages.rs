@@ -101,8 +101,9 @@ impl Connection {
     }
 
     /// Takes messages as [`recv_message`](Self::recv_message) does, but so many at once, and no further one
-    /// once they have so many `bytes`: for a driver that gives them to the application one by one. They count as
-    /// unread until they are [settled](Self::settle_messages), and go [back](Self::put_messages_back) before a
+    /// once they have so many `bytes`, or hold back as much credit as the peer is told of at once: for a
+    /// driver that gives them to the application one by one. They count as unread until they are
+    /// [settled](Self::settle_messages), and go [back](Self::put_messages_back) before a
     /// [snapshot](Self::snapshot), which does not have them otherwise.
     pub fn take_messages(&mut self, most: usize, bytes: usize, into: &mut VecDeque<Message>) {
         if !self.held {

@@ -112,11 +112,16 @@ impl RecvCredit {
     pub(crate) fn consume(&mut self, cost: u64) -> bool {
         self.consumed += cost;
         let limit = self.consumed + self.window;
-        let worthwhile = limit - self.granted >= self.window / STEP;
+        let worthwhile = limit - self.granted >= self.step();
         if worthwhile {
             self.granted = limit;
         }
         worthwhile
+    }
+
+    /// The peer is told of so much at once, at least.
+    pub(crate) fn step(&self) -> u64 {
+        self.window / STEP
     }
 
     /// Returns how much the peer may send in all.

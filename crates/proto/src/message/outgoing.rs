@@ -19,8 +19,8 @@ enum Skipping {
     Sent,
 }
 
-/// A message that has no end yet. There may be thousands, each of which is looked at again long after it was put
-/// in: they take no more room than they need.
+/// A message that has no end yet. There may be thousands, each of which is looked at again long after it was
+/// put in: they take no more room than they need.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(super) flow: FlowId,

@@ -10,7 +10,7 @@ use whimbrel_proto::{Connection as Engine, Message};
 
 use super::effort::Effort;
 
-/// So many messages are taken together, at most, and no further one once they have so many bytes.
+/// So many messages are taken ahead together, at most, and no further one once they have so many bytes.
 const MESSAGES: usize = 256;
 const BYTES: usize = 32 * 1024;
 
@@ -48,16 +48,22 @@ impl Opened<'_> {
     }
 
     /// Takes the next message from the engine, and some of those behind it into the inbox, which is empty.
-    pub(crate) fn refill(mut self, engine: &mut Engine) -> Option<Message> {
-        engine.settle_messages();
+    pub(crate) fn take_through(mut self, engine: &mut Engine) -> Option<Message> {
         let next = engine.recv_message();
+        self.refill(engine);
+        next
+    }
+
+    /// Tells the engine that the application has all that was in the inbox, which gives the peer its credit
+    /// back, and takes some more.
+    pub(crate) fn refill(&mut self, engine: &mut Engine) {
+        engine.settle_messages();
         if engine.has_messages() {
             let taken = self.0.get_or_insert_default();
-            engine.take_messages(MESSAGES - 1, BYTES, &mut taken.messages);
+            engine.take_messages(MESSAGES, BYTES, &mut taken.messages);
         } else {
             *self.0 = None;
         }
-        next
     }
 
     /// Puts everything back into the engine.

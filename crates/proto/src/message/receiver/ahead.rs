@@ -21,12 +21,13 @@ impl Ahead {
 
 impl Receiver {
     /// Takes so many messages for the application, at most, and no further one once they have so many
-    /// `bytes`. They count as unread until they are settled.
+    /// `bytes`, or hold back as much credit as is told at once. They count as unread until they are settled.
     pub(crate) fn take_ahead(&mut self, most: usize, bytes: usize, into: &mut VecDeque<Message>) {
         into.reserve(most.min(self.arrived.ready.len()));
-        let (mut count, mut taken) = (0, 0);
+        let (mut count, mut taken, step) = (0, 0, self.credit.step());
         while count < most
             && taken < bytes
+            && self.ahead.cost < step
             && let Some(whole) = self.arrived.ready.pop_front()
         {
             self.ahead.cost += whole.cost();
@@ -75,7 +76,11 @@ mod tests {
     const WINDOW: u64 = 1 << 20;
 
     fn with_messages(count: u8) -> Receiver {
-        let (mut receiver, mut events) = (Receiver::new(WINDOW), Events::default());
+        in_window(WINDOW, count)
+    }
+
+    fn in_window(window: u64, count: u8) -> Receiver {
+        let (mut receiver, mut events) = (Receiver::new(window), Events::default());
         for number in 0..count {
             let (class, tag) = (Class::RELIABLE, Some(Tag(number.into())));
             let header = MessageHeader { flow: 3, number: number.into(), class, tag, place: None };
@@ -124,6 +129,19 @@ mod tests {
         assert_eq!((ahead.len(), receiver.has_ready()), (4, true));
         receiver.take_ahead(10, usize::MAX, &mut ahead);
         assert_eq!((ahead.len(), receiver.has_ready()), (6, false));
+    }
+
+    #[test]
+    fn what_is_taken_ahead_holds_back_one_step_of_the_credit() {
+        // An eighth is told at once.
+        let (mut receiver, mut ahead) = (in_window(16 * cost(100), 6), VecDeque::new());
+        receiver.take_ahead(10, usize::MAX, &mut ahead);
+        receiver.take_ahead(10, usize::MAX, &mut ahead);
+        assert_eq!((ahead.len(), receiver.has_credit_to_tell()), (2, false));
+        receiver.settle_ahead();
+        assert!(receiver.has_credit_to_tell());
+        receiver.take_ahead(10, usize::MAX, &mut ahead);
+        assert_eq!(ahead.len(), 4);
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub(super) const SEND_BUFFER: usize = 16 * 1024;
 /// Bytes of datagrams that QUIC keeps until they are read: those of a peer that is not known yet, too.
 pub(super) const RECEIVE_BUFFER: usize = 64 * 1024;
 
+/// The clock is read once for so many datagrams that have come, at most.
+const AT_ONE_TIME: usize = 16;
+
 type Sending = Pin<Box<dyn Future<Output = Result<(), SendDatagramError>> + Send>>;
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes, ConnectionError>> + Send>>;
 
@@ -36,8 +39,8 @@ impl Arriving {
         engine: &impl Segments,
         cx: &mut Context<'_>,
     ) -> Result<bool, PathError> {
-        // Of all that is here: it came before this.
-        let (mut any, now) = (false, Instant::now());
+        // What is here came before this.
+        let (mut any, mut now) = (false, Instant::now());
         if let Some(reading) = &mut self.reading {
             match reading.as_mut().poll(cx) {
                 Poll::Pending => return Ok(false),
@@ -49,14 +52,20 @@ impl Arriving {
             }
         }
         // What is there already needs no future of its own.
+        let mut count = 0_usize;
         while let Poll::Ready(datagram) = pin!(connection.read_datagram()).poll(cx) {
             any = true;
+            count += 1;
+            if count.is_multiple_of(AT_ONE_TIME) {
+                // They may come as quickly as they are taken: what comes last is not as old as the first.
+                now = Instant::now();
+            }
             engine.take_datagram(now, id, &datagram?)?;
         }
         let connection = connection.clone();
         let mut reading: Reading = Box::pin(async move { connection.read_datagram().await });
         if let Poll::Ready(datagram) = reading.as_mut().poll(cx) {
-            engine.take_datagram(now, id, &datagram?)?;
+            engine.take_datagram(Instant::now(), id, &datagram?)?;
             // There may be more.
             cx.waker().wake_by_ref();
             return Ok(true);
