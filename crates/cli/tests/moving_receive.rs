@@ -140,14 +140,15 @@ fn a_file_goes_from_device_to_device_while_it_is_written_and_no_byte_of_it_is_se
 #[test]
 fn a_file_of_a_known_size_goes_on_at_the_desk_and_its_sender_sends_each_byte_once() {
     let (world, _names) = World::with_names();
-    let film = random(20 * PIECE);
+    let film = random(30 * PIECE);
+    let desk_id = world.id("desk");
     world.id("ada");
     fs::write(world.path("ada").join("film"), &film).unwrap();
     let phone = receive(&world);
     // So slowly that a busy machine has time to hand it over.
     let ada = world.start("ada", &["send", "film", "--to", INBOX, "--limit", "1", "--json", "-q"]);
     wait_for("the beginning", || (length(&part(&world, "phone")) > 0).then_some(()));
-    let given = hand_off(&world, "phone", &world.id("desk"));
+    let given = hand_off(&world, "phone", &desk_id);
     let mut desk = take_at(&world, "desk", &given);
     phone.output(LIMIT).succeeded();
     let sent = ada.output(3 * LIMIT).succeeded().json();
@@ -333,16 +334,18 @@ fn a_send_stays_and_says_why() {
 #[test]
 fn several_files_that_are_sent_together_stay_where_they_are() {
     let (world, _names) = World::with_names();
+    let desk_id = world.id("desk");
     world.id("ada");
-    let files: Vec<_> = (0..16).map(|number| (format!("f{number}"), random(PIECE))).collect();
+    let files: Vec<_> = (0..30).map(|number| (format!("f{number}"), random(PIECE))).collect();
     for (name, bytes) in &files {
         fs::write(world.path("ada").join(name), bytes).unwrap();
     }
     let phone = receive(&world);
     let mut args = vec!["send", "--to", INBOX, "--limit", "1", "-q"];
     args.extend(files.iter().map(|(name, _)| name.as_str()));
+    // So slowly that a busy machine has time to ask for them.
     let ada = world.start("ada", &args);
-    let given = hand_off(&world, "phone", &world.id("desk"));
+    let given = hand_off(&world, "phone", &desk_id);
     take_at(&world, "desk", &given).output(LIMIT).failed(5, &["only one file by itself moves"]);
     ada.output(3 * LIMIT).succeeded();
     phone.output(LIMIT).succeeded();

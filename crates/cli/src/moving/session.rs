@@ -148,7 +148,12 @@ impl Sessions {
         };
         let waiting = tokio::spawn(FutureExt::boxed(waiting));
         match self.lock().iter_mut().find(|known| known.id == id) {
-            Some(known) => known.word = Some(waiting),
+            // Another word may have been given at the same time: the last one holds.
+            Some(known) => {
+                if let Some(before) = known.word.replace(waiting) {
+                    before.abort();
+                }
+            }
             None => {
                 waiting.abort();
                 return Err("the session has ended".to_owned());

@@ -42,10 +42,16 @@ impl Inbox {
     /// Makes a place for what another device has of a file.
     ///
     /// # Errors
-    /// When the name is refused or taken, or it is larger than what is taken.
+    /// When the name is refused or taken, it is larger than what is taken, or more of it is told to be there than
+    /// there can be.
     pub(crate) fn keep_for(&self, so_far: &SoFar) -> Result<Kept> {
         let name = so_far.name();
         name::check(name)?;
+        if so_far.before() > so_far.at() || so_far.size().is_some_and(|size| so_far.at() > size) {
+            bail!(
+                "the other device says that more of {name} is there than there can be; update the older program"
+            );
+        }
         self.check_size(name, so_far.size().unwrap_or_default().max(so_far.at()), true)?;
         let Destination { directory, overwrite, .. } = &*self.destination;
         let found = directory.entry(name).context("cannot look into the directory")?;
@@ -165,6 +171,12 @@ mod tests {
         ] {
             let error = inbox.keep_for(&so_far(name, size)).err().unwrap().to_string();
             assert!(error.contains(says), "{error}");
+        }
+        // What the other device says of it cannot be.
+        for (size, before) in [(Some(2), 0), (Some(5), 4), (None, u64::MAX)] {
+            let so_far = SoFar::of("f".to_owned(), size, (before, 3), false);
+            let error = inbox.keep_for(&so_far).err().unwrap().to_string();
+            assert!(error.contains("than there can be"), "{error}");
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }

@@ -45,6 +45,9 @@ pub(crate) async fn go_on(
         let consent = Consent::Begun(name.clone());
         Inbox::open(directory, false, limits, consent, network.known.clone(), board.clone())
     };
+    let sessions = Sessions::default();
+    // What can fail here does before the file is asked to come.
+    let _reporter = Reporter::start(network, About::new(COMMAND, None).moving(&sessions), globals.quiet)?;
     let (connection, inbox) = fetch(network, giver, (opening, &so_far, file.waiting.len())).await?;
     let peer = plain(&file.peer, LONGEST);
     output::note(globals.quiet, format!("{name} from {peer} goes on here, from byte {at}"));
@@ -56,8 +59,6 @@ pub(crate) async fn go_on(
     });
     // Without it the sender begins anew, on another one.
     streams.iter().for_each(break_off);
-    let sessions = Sessions::default();
-    let _reporter = Reporter::start(network, About::new(COMMAND, None).moving(&sessions), globals.quiet)?;
     // Nothing halts everything.
     let halter = Halter::new();
     let (taker, mut news) = Taker::new(inbox, halter.tie(), sessions);
