@@ -38,7 +38,7 @@ const NOTICE_BACKLOG: usize = 64;
 const ERRORS_AT_ONCE: u32 = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Until a socket is tried again that was full, where the runtime cannot tell: its link sends less than it holds.
+/// Until a full socket is tried again, where the runtime cannot tell: its link sends less than it holds.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A datagram that is a notice, and where it came from.
