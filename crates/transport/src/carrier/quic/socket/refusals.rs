@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use super::Open;
 use crate::carrier::sys::{QueuedError, queue_errors, take_queued_error};
 
-/// What is taken out of the queue at a time, at most: anybody who knows the ports can fill it. What is left is
-/// the error of whatever is done next.
+/// What is taken out of the queue at a time, at most: anybody who knows the ports can fill it. What is left
+/// is the error of whatever is done next.
 const AT_ONCE: usize = 64;
 
 /// ICMP's *destination unreachable*, and its code that tells of nothing but a packet's size.
@@ -95,13 +95,13 @@ pub(super) fn send(open: &Open, transmit: &Transmit<'_>, is_refused: &AtomicBool
     if told == Told::Nothing && is_of_its_own(&error) {
         return Ok(());
     }
-    // The error is mostly that of an earlier one, and told once: this one has not left for it. If the error is
-    // its own, it comes again, and quinn logs it now and then.
+    // The error is mostly that of an earlier one, and told once: this one has not left for it. If the error
+    // is its own, it comes again, and quinn logs it now and then.
     open.send(transmit)
 }
 
-/// Whether an error is that of the very datagram that is sent, which is lost: it is too large for the link, or
-/// the link's queue is full. (Of the latter the kernel tells only those who ask for errors.)
+/// Whether an error is that of the very datagram that is sent, which is lost: it is too large for the link,
+/// or the link's queue is full. (Of the latter the kernel tells only those who ask for errors.)
 fn is_of_its_own(error: &io::Error) -> bool {
     let errors = [Errno::MSGSIZE, Errno::NOBUFS];
     errors.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
