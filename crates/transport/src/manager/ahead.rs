@@ -24,8 +24,17 @@ pub(crate) struct Ahead {
     peer: EndpointId,
     ways: Vec<Candidate>,
     race: Race,
-    /// Carriers that stand, and since when.
-    standing: Vec<(Instant, Dialled)>,
+    /// The race may bring further carriers.
+    is_racing: bool,
+    standing: Vec<Standing>,
+}
+
+/// A carrier that stands.
+struct Standing {
+    dialled: Dialled,
+    since: Instant,
+    /// Its handshake is complete, or need not be.
+    is_ready: bool,
 }
 
 impl Ahead {
@@ -44,16 +53,13 @@ impl Ahead {
         let mut who = dialler(endpoint, peer, endpoint.reach.rtt(&peer), None);
         // A proxy is asked for a connection once there is one.
         who.proxy = None;
-        Some(Self { peer, race: begin_race(who, ways.clone()), ways, standing: Vec::new() })
+        let race = begin_race(who, ways.clone());
+        Some(Self { peer, ways, race, is_racing: true, standing: Vec::new() })
     }
 
-    /// Waits until a carrier stands, or nothing is left to try. Cancel-safe.
+    /// Waits until a carrier is ready, or nothing is left to try. Cancel-safe.
     pub(crate) async fn stands(&mut self) {
-        if self.standing.is_empty()
-            && let Ok(dialled) = self.race.next().await
-        {
-            self.standing.push((Instant::now(), dialled));
-        }
+        while !self.standing.iter().any(|carrier| carrier.is_ready) && self.step().await {}
     }
 
     /// Goes on dialling for as long as `what` takes.
@@ -65,14 +71,39 @@ impl Ahead {
     }
 
     async fn dial(&mut self) -> Infallible {
-        while self.standing.len() < MOST {
-            match self.race.next().await {
-                Ok(dialled) => self.standing.push((Instant::now(), dialled)),
-                // Nothing is left to try.
-                Err(_) => break,
-            }
-        }
+        while self.step().await {}
         std::future::pending().await
+    }
+
+    /// Waits until another carrier stands, or one that stood is ready or has failed. False if nothing is left
+    /// to do. Cancel-safe.
+    async fn step(&mut self) -> bool {
+        let may_dial = self.is_racing && self.standing.len() < MOST;
+        let shaking = self.standing.iter().position(|carrier| !carrier.is_ready);
+        let shaken = async {
+            match self.standing.iter_mut().find(|carrier| !carrier.is_ready) {
+                Some(carrier) => carrier.dialled.shake_hands().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            dialled = self.race.next(), if may_dial => match dialled {
+                Ok(dialled) => {
+                    let is_ready = dialled.kind() == CarrierKind::Quic;
+                    self.standing.push(Standing { dialled, since: Instant::now(), is_ready });
+                }
+                Err(_) => self.is_racing = false,
+            },
+            shaken = shaken, if shaking.is_some() => {
+                let at = shaking.unwrap_or_default();
+                match shaken {
+                    Ok(()) => self.standing[at].is_ready = true,
+                    Err(_) => drop(self.standing.remove(at)),
+                }
+            }
+            else => return false,
+        }
+        true
     }
 }
 
@@ -88,10 +119,10 @@ impl Kept {
     /// The race, and the carriers that stand, QUIC's first, if they lead to that peer by some of these ways.
     /// What does not is given up.
     pub(super) fn take(&self, peer: EndpointId, ways: &[Candidate]) -> Option<(Race, Vec<Dialled>)> {
-        let Ahead { peer: dialled, ways: tried, race, standing } =
+        let Ahead { peer: dialled, ways: tried, race, standing, .. } =
             self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        let fresh = standing.into_iter().filter(|(since, _)| since.elapsed() < FRESH);
-        let mut standing: Vec<Dialled> = fresh.map(|(_, carrier)| carrier).collect();
+        let fresh = standing.into_iter().filter(|carrier| carrier.since.elapsed() < FRESH);
+        let mut standing: Vec<Dialled> = fresh.map(|carrier| carrier.dialled).collect();
         standing.sort_by_key(|carrier| carrier.kind() != CarrierKind::Quic);
         let fits = dialled == peer && tried.iter().all(|way| ways.contains(way));
         (fits && !standing.is_empty()).then_some((race, standing))
