@@ -38,6 +38,8 @@ const HELLO: &[u8; 4] = b"WHL2";
 const FIRST_HELLO: &[u8; 4] = b"WHL1";
 /// The largest connection that is taken from another endpoint.
 const MAX_STATE: u32 = 1 << 30;
+/// The new owner waits no longer than this for a carrier, nor than a quarter of the time that it has.
+const AHEAD: Duration = Duration::from_secs(2);
 /// The new owner's word to the old one is given this long to arrive.
 const WORD: Duration = Duration::from_secs(10);
 
@@ -152,7 +154,7 @@ impl Endpoint {
         };
         if let Some(ahead) = &mut ahead {
             // Until it hears of this the owner goes on, and nobody misses anything.
-            let _ = tokio::time::timeout(limit / 4, ahead.stands()).await;
+            let _ = tokio::time::timeout(AHEAD.min(limit / 4), ahead.stands()).await;
         }
         stream.write_all(&text(&listed(&core.stated(MAX_NOTICE_ADDRESSES)))).await?;
         let sealed = match &mut ahead {
