@@ -97,19 +97,20 @@ pub(crate) struct QueuedError {
     pub(crate) to: Option<SocketAddr>,
 }
 
-/// Has the kernel queue what it hears of a UDP socket's datagrams (ICMP), whether it calls that fatal or not.
+/// Has the kernel queue what it hears of a UDP socket's datagrams (ICMP), whether it calls that fatal or not;
+/// or throw away what is queued, and queue no more.
 ///
 /// # Errors
 /// Those of setsockopt(2), if the kernel does it for neither family.
-pub(crate) fn queue_errors(socket: &impl AsFd) -> io::Result<()> {
+pub(crate) fn queue_errors(socket: &impl AsFd, on: bool) -> io::Result<()> {
     // A socket of IPv6 may send to IPv4 too; one of IPv4 does not know the other option.
-    let of_v6 = set_flag(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
-    set_flag(socket, libc::IPPROTO_IP, libc::IP_RECVERR).or(of_v6)
+    let of_v6 = set_flag(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on);
+    set_flag(socket, libc::IPPROTO_IP, libc::IP_RECVERR, on).or(of_v6)
 }
 
-fn set_flag(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
+fn set_flag(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, on: bool) -> io::Result<()> {
     asks_the_kernel();
-    let on: libc::c_int = 1;
+    let on = libc::c_int::from(on);
     // SAFETY: the descriptor is open while `socket` is borrowed; the kernel reads an int, which `on` is.
     let result = unsafe {
         libc::setsockopt(

@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use super::Open;
 use crate::carrier::sys::{QueuedError, queue_errors, take_queued_error};
 
-/// What is taken out of the queue at a time, at most: anybody who knows the ports can fill it. What is left
-/// is the error of whatever is done next.
-const AT_ONCE: usize = 64;
+/// What the queue may hold. A datagram that was sent causes one error at most, and routers limit how many they
+/// send. But anybody who knows the ports can fill it: it shares its room with what comes in, and each error
+/// that is left there fails another call.
+const MOST: usize = 64;
 
 /// ICMP's *destination unreachable*, and its code that tells of nothing but a packet's size.
 const UNREACHABLE_V4: u8 = 3;
@@ -34,7 +35,7 @@ enum Told {
 
 /// Has the kernel queue what it hears, if it can; otherwise only what it makes an error unasked is heard.
 pub(super) fn ask_for(socket: &socket2::Socket) {
-    if let Err(error) = queue_errors(socket) {
+    if let Err(error) = queue_errors(socket, true) {
         tracing::debug!(%error, "only some of ICMP is heard on this socket");
     }
 }
@@ -55,14 +56,22 @@ fn means_unreachable(told: Told, error: &io::Error) -> bool {
 
 fn empty(open: &Open) -> Told {
     let mut told = Told::Nothing;
-    for _ in 0..AT_ONCE {
+    for _ in 0..MOST {
         match take_queued_error(&open.io) {
             Ok(queued) => told = told.max(queued.map_or(Told::Nothing, |queued| meaning(&queued, open.peer))),
             // `WouldBlock`: that was all.
-            Err(_) => break,
+            Err(_) => return told,
         }
     }
+    ask_no_more(open);
     told
+}
+
+/// Throws away what is queued. From here on only what the kernel makes an error unasked is heard, one at a
+/// time.
+fn ask_no_more(open: &Open) {
+    let pending = queue_errors(&open.io, false).and_then(|()| open.io.take_error());
+    tracing::debug!(peer = ?open.peer, ?pending, "a flood of ICMP: only some of it is heard from here on");
 }
 
 /// What an error means for a socket whose other end is `peer`.
@@ -179,27 +188,51 @@ mod tests {
         assert!(!socket.is_refused());
     }
 
+    /// Sends until more errors are queued than may be, and one is pending.
+    fn flood(open: &Open) {
+        let socket = socket2::SockRef::from(&open.io);
+        let begun = Instant::now();
+        let mut told = 0;
+        while told < MOST + 8 {
+            assert!(begun.elapsed() < LIMIT, "{told} were told");
+            // It fails with the error of one before, which leaves the queue as it is.
+            let failed = socket.send(b"anybody?").err().map(|error| error.kind());
+            told += usize::from(failed == Some(io::ErrorKind::ConnectionRefused));
+        }
+        let _ = socket.send(b"anybody?");
+    }
+
     #[tokio::test]
     async fn what_comes_is_read_however_many_refusals_are_queued_before_it() {
         let (socket, at) = dialling_nobody(3);
-        let open = socket.open().unwrap();
-        let fill = || {
-            // Each second one fails with the error of the one before, which leaves the queue as it is.
-            for _ in 0..4 * AT_ONCE {
-                let _ = socket2::SockRef::from(&open.io).send(b"anybody?");
-            }
-        };
-        fill();
-        let mut turns = 0;
-        while empty(&open) == Told::Unreachable {
-            turns += 1;
-        }
-        assert!(turns > 1, "all of it was taken at once");
-        fill();
+        flood(&socket.open().unwrap());
         let peer = UdpSocket::bind(at).unwrap();
         peer.send_to(b"here", socket.address()).unwrap();
         assert_eq!(receive(&socket).await, b"here");
         assert!(!socket.is_refused());
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_leaves_however_many_refusals_are_queued_before_it() {
+        let (socket, at) = dialling_nobody(7);
+        send_until_refused(&socket, at).await;
+        flood(&socket.open().unwrap());
+        let peer = UdpSocket::bind(at).unwrap();
+        peer.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.try_send(&transmit(at)).unwrap();
+        let mut buffer = [0; 64];
+        let (length, _) = peer.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"anybody?");
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_refusals_is_believed_and_thrown_away_and_no_other_one_is_queued() {
+        let (socket, _) = dialling_nobody(9);
+        let open = socket.open().unwrap();
+        flood(&open);
+        assert_eq!(empty(&open), Told::Unreachable);
+        flood(&open);
+        assert_eq!(empty(&open), Told::Nothing);
     }
 
     /// The runtime takes it for writable from then on.
