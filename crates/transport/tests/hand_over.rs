@@ -146,7 +146,7 @@ async fn the_next_owner_has_a_carrier_to_the_peer_before_it_is_handed_anything()
     offer.extend(at.as_bytes());
     let mut stream = over.open_stream().await.unwrap();
     stream.write_all(&offer).await.unwrap();
-    let taking = tokio::spawn(async move { new.accept_hand_over(&arriving, LIMIT).await.map(drop) });
+    let taking = tokio::spawn(async move { new.accept_hand_over(&arriving, PATIENCE).await.map(drop) });
     let (mut carrier, _) = within(peer.accept()).await.unwrap();
     assert!(within(stream.read_u16()).await.unwrap() > 0, "it says where it is");
     stream.finish().unwrap();
@@ -156,6 +156,30 @@ async fn the_next_owner_has_a_carrier_to_the_peer_before_it_is_handed_anything()
     let mut said = Vec::new();
     within(carrier.read_to_end(&mut said)).await.unwrap();
     assert_eq!((said[0], usize::from(u16::from_be_bytes([said[3], said[4]]))), (22, said.len() - 5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_does_not_say_whom_to_dial_is_answered_and_what_is_no_offer_is_refused() {
+    let (old, new) = (endpoint(204).await, endpoint(205).await);
+    let (over, arriving) = between(&old, &new).await;
+    let offer = |hello: &[u8]| [hello, &[7; 16], &[0]].concat();
+    let mut stream = over.open_stream().await.unwrap();
+    stream.write_all(&offer(b"WHL1")).await.unwrap();
+    let says_where = async {
+        let length = stream.read_u16().await.unwrap();
+        stream.finish().unwrap();
+        length
+    };
+    let (taken, length) =
+        within(async { tokio::join!(new.accept_hand_over(&arriving, PATIENCE), says_where) }).await;
+    let failed = taken.map(drop).unwrap_err();
+    assert!(matches!(failed, HandOverError::Broken(_)), "{failed}");
+    assert!(length > 0, "it says where it is");
+    let mut other = over.open_stream().await.unwrap();
+    other.write_all(&offer(b"WHL0")).await.unwrap();
+    let failed = new.accept_hand_over(&arriving, PATIENCE).await.map(drop).unwrap_err();
+    assert!(matches!(failed, HandOverError::Other), "{failed}");
+    assert_eq!(within(other.read_u8()).await.unwrap(), 0);
 }
 
 /// The side that listened hops; its client is told by whom it will be met, and dials that key.
