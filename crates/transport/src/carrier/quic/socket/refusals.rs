@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use super::Open;
 use crate::carrier::sys::{QueuedError, queue_errors, take_queued_error};
 
-/// What the queue may hold. A datagram that was sent causes one error at most, and routers limit how many they
-/// send. But anybody who knows the ports can fill it: it shares its room with what comes in, and each error
-/// that is left there fails another call.
+/// What the queue may hold. A datagram that was sent causes one error at most, and routers limit how many
+/// they send. But anybody who knows the ports can fill it: it shares its room with what comes in, and each
+/// error that is left there fails another call.
 const MOST: usize = 64;
 
 /// ICMP's *destination unreachable*, and its code that tells of nothing but a packet's size.
