@@ -6,12 +6,12 @@ mod quic;
 mod race;
 mod tcp;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::net::TcpStream;
 use whimbrel_base::EndpointId;
 use whimbrel_base::address::AddressScope;
 use whimbrel_proto::PathId;
@@ -22,6 +22,7 @@ pub(crate) use race::Race;
 pub(crate) use tcp::round_trip;
 
 use self::nearness::near_first;
+use self::tcp::TcpChannel;
 use crate::aliases::Aliases;
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
 use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
@@ -29,7 +30,7 @@ use crate::locator::{Extent, Locator};
 use crate::locked::asks_the_kernel;
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
-use crate::tls::{PeerClients, TlsChannel};
+use crate::tls::PeerClients;
 use crate::whereabouts::is_dialable;
 
 /// More combinations than this are not worth trying at once.
@@ -114,7 +115,7 @@ pub(crate) struct Dialled {
 }
 
 enum Carrier {
-    Tcp(TcpStream, Box<TlsChannel>, CarrierKind),
+    Tcp(Box<TcpChannel>),
     Quic(Box<QuicChannel>),
 }
 
@@ -126,7 +127,7 @@ impl Dialled {
 
     pub(crate) fn kind(&self) -> CarrierKind {
         match &self.carrier {
-            Carrier::Tcp(_, _, kind) => *kind,
+            Carrier::Tcp(channel) => channel.kind,
             Carrier::Quic(_) => CarrierKind::Quic,
         }
     }
@@ -148,18 +149,29 @@ impl Dialled {
     /// How many bytes may be sent on it before the peer answers.
     pub(crate) fn early_limit(&mut self) -> u64 {
         let has_ticket = match &mut self.carrier {
-            Carrier::Tcp(_, tls, _) => tls.early_room() > 0,
+            Carrier::Tcp(channel) => channel.tls.early_room() > 0,
             Carrier::Quic(quic) => quic.early.is_some(),
         };
         if has_ticket { EARLY_LIMIT } else { UNANSWERED_LIMIT }
+    }
+
+    /// Goes on with the handshake until this side may speak; its last words leave with what it says then.
+    /// Cancel-safe.
+    pub(crate) async fn shake_hands(&mut self) -> io::Result<()> {
+        match &mut self.carrier {
+            Carrier::Tcp(channel) => channel.shake_hands().await,
+            // It was complete before, or will be while data is on its way.
+            Carrier::Quic(_) => Ok(()),
+        }
     }
 
     /// Makes it a path.
     pub(crate) fn into_path(self, id: PathId) -> PathIo {
         let Self { carrier, local, way: Candidate { remote, .. }, .. } = self;
         match carrier {
-            Carrier::Tcp(socket, tls, kind) => {
-                PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, *tls, Vec::new()))
+            Carrier::Tcp(channel) => {
+                let TcpChannel { socket, tls, kind, read } = *channel;
+                PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, tls, read))
             }
             Carrier::Quic(channel) => {
                 let has_own_socket = channel.socket.is_some();

@@ -6,6 +6,8 @@
 //! joins    attempts under way, and when to try again
 //! attempt  one attempt: from sockets to a path that was answered
 //! joining  opening one path over a carrier that stands
+//! dialling whom to dial, as whom, and along which ways
+//! ahead    carriers for a connection that is about to be handed over
 //! pending  paths that wait for their answers
 //! relayed  the relayed path that is to become a direct one
 //! upgrade  from a relayed path to a direct one
@@ -14,7 +16,9 @@
 //!
 //! What is allowed and what is liked is said by a [policy](crate::policy).
 
+mod ahead;
 mod attempt;
+mod dialling;
 mod exit;
 mod joining;
 mod joins;
@@ -25,6 +29,7 @@ mod survey;
 mod upgrade;
 mod weighing;
 
+pub(crate) use ahead::{Ahead, Kept};
 pub(crate) use joining::{Joiner, Openings};
 pub(crate) use joins::Joins;
 pub(crate) use plan::plan;

@@ -16,7 +16,7 @@ use crate::calls::Calls;
 use crate::cause::DownCause;
 use crate::endpoint_core::EndpointCore;
 use crate::error::ResolveError;
-use crate::manager::{Joiner, Joins, Openings, first_ways, plan, survey, upgrade};
+use crate::manager::{Joiner, Joins, Kept, Openings, first_ways, plan, survey, upgrade};
 use crate::pauses::{Failures, QUICK};
 use crate::policy::PathPolicy;
 use crate::shared::Shared;
@@ -45,8 +45,13 @@ struct Known {
 }
 
 impl Mover {
-    pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<EndpointCore>, name: Option<Name>) -> Self {
-        Self { joiner: Joiner { shared, endpoint, keeps: None }, name, known: Mutex::default() }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        endpoint: Arc<EndpointCore>,
+        name: Option<Name>,
+        ahead: Kept,
+    ) -> Self {
+        Self { joiner: Joiner { shared, endpoint, keeps: None, ahead }, name, known: Mutex::default() }
     }
 
     fn shared(&self) -> &Shared {

@@ -67,8 +67,11 @@ impl PathIo {
             {
                 DownCause::Retired
             }
+            // The engine's timer fired first, or QUIC's.
+            None | Some(DownCause::Silent) if end == PathEnd::Silent && is_refused() => {
+                DownCause::Unreachable
+            }
             Some(cause) => *cause,
-            None if end == PathEnd::Silent && is_refused() => DownCause::Unreachable,
             None => end.into(),
         }
     }

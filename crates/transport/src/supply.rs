@@ -11,6 +11,7 @@ use whimbrel_base::Name;
 
 use crate::attend::driving;
 use crate::endpoint_core::EndpointCore;
+use crate::manager::Kept;
 use crate::mover::Mover;
 use crate::shared::Shared;
 
@@ -29,8 +30,18 @@ pub(crate) struct Supply {
 
 impl Supply {
     pub(crate) fn new(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>, name: Option<Name>) -> Self {
+        Self::with(endpoint, shared, name, Kept::default())
+    }
+
+    /// As [`new`](Self::new), with what was dialled before the connection was here.
+    pub(crate) fn with(
+        endpoint: &Arc<EndpointCore>,
+        shared: &Arc<Shared>,
+        name: Option<Name>,
+        ahead: Kept,
+    ) -> Self {
         let driver = driving(endpoint.clone(), shared.clone());
-        let mover = Mover::new(shared.clone(), endpoint.clone(), name).run();
+        let mover = Mover::new(shared.clone(), endpoint.clone(), name, ahead).run();
         Self { driver: Some(Box::pin(driver)), mover: Some(Box::pin(mover)) }
     }
 

@@ -21,6 +21,7 @@ use crate::endpoint::{Endpoint, start_listening};
 use crate::endpoint_core::EndpointCore;
 use crate::error::{ResumeError, SuspendError};
 use crate::locator::Locator;
+use crate::manager::Kept;
 use crate::notices;
 use crate::registry::Added;
 use crate::shared::Shared;
@@ -208,22 +209,24 @@ impl Endpoint {
     pub async fn resume(&self, suspended: &Suspended) -> Result<Connection, ResumeError> {
         let core = self.inner();
         let (contents, assignment) = Contents::open_any(&suspended.0, &core.key)?;
-        wake(core, contents, assignment).await
+        wake(core, contents, assignment, Kept::default()).await
     }
 }
 
-/// A connection that this endpoint had, or that another one handed over to it.
+/// A connection that this endpoint had, or that another one handed over to it. Its peer may have been dialled
+/// `ahead`.
 async fn wake(
     core: &Arc<EndpointCore>,
     contents: Contents,
     assignment: Option<Assignment>,
+    ahead: Kept,
 ) -> Result<Connection, ResumeError> {
     if core.life.is_closed() {
         return Err(ResumeError::EndpointClosed);
     }
     let engine = restored(core, &contents, assignment)?;
     match engine.side() {
-        Side::Client => Ok(dial_again(core, engine, contents)),
+        Side::Client => Ok(dial_again(core, engine, contents, ahead)),
         Side::Server => call_client(core, engine, contents).await,
     }
 }
@@ -249,11 +252,11 @@ fn restored(
     engine.map_err(ResumeError::Snapshot)
 }
 
-fn dial_again(core: &Arc<EndpointCore>, engine: Engine, contents: Contents) -> Connection {
+fn dial_again(core: &Arc<EndpointCore>, engine: Engine, contents: Contents, ahead: Kept) -> Connection {
     let shared = dialling(core, engine, &contents.places);
     core.registry.add_dialled(&shared);
     // It goes on in tasks of its own.
-    drop(Supply::new(core, &shared, contents.name.clone()));
+    drop(Supply::with(core, &shared, contents.name.clone(), ahead));
     Connection::new(shared, contents.name)
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use whimbrel_base::SecretKey;
 use whimbrel_transport::{
     Allow, Class, CloseCode, Connection, ConnectionEvent, Endpoint, Events, Flow, FlowOptions, HandOverError,
@@ -133,6 +134,54 @@ async fn a_counter_hops_through_four_endpoints_with_a_key_each() {
     }
 }
 
+/// Whoever hands over says by hand whom to dial, and then thinks better of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_owner_has_a_carrier_to_the_peer_before_it_is_handed_anything() {
+    let (old, new) = (endpoint(201).await, endpoint(202).await);
+    let (over, arriving) = between(&old, &new).await;
+    let peer = TcpListener::bind((ip(203), 0)).await.unwrap();
+    let (id, at) = (SecretKey::generate().id(), peer.local_addr().unwrap().to_string());
+    let mut offer = [&b"WHL2"[..], &[7; 16], &[0], id.as_bytes()].concat();
+    offer.extend((at.len() as u16).to_be_bytes());
+    offer.extend(at.as_bytes());
+    let mut stream = over.open_stream().await.unwrap();
+    stream.write_all(&offer).await.unwrap();
+    let taking = tokio::spawn(async move { new.accept_hand_over(&arriving, PATIENCE).await.map(drop) });
+    let (mut carrier, _) = within(peer.accept()).await.unwrap();
+    assert!(within(stream.read_u16()).await.unwrap() > 0, "it says where it is");
+    stream.finish().unwrap();
+    let failed = within(taking).await.unwrap().unwrap_err();
+    assert!(matches!(failed, HandOverError::Broken(_)), "{failed}");
+    // TLS was begun there with one record, nothing else was said, and now it hangs up.
+    let mut said = Vec::new();
+    within(carrier.read_to_end(&mut said)).await.unwrap();
+    assert_eq!((said[0], usize::from(u16::from_be_bytes([said[3], said[4]]))), (22, said.len() - 5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_does_not_say_whom_to_dial_is_answered_and_what_is_no_offer_is_refused() {
+    let (old, new) = (endpoint(204).await, endpoint(205).await);
+    let (over, arriving) = between(&old, &new).await;
+    let offer = |hello: &[u8]| [hello, &[7; 16], &[0]].concat();
+    let mut stream = over.open_stream().await.unwrap();
+    stream.write_all(&offer(b"WHL1")).await.unwrap();
+    let says_where = async {
+        let length = stream.read_u16().await.unwrap();
+        stream.finish().unwrap();
+        length
+    };
+    let (taken, length) =
+        within(async { tokio::join!(new.accept_hand_over(&arriving, PATIENCE), says_where) }).await;
+    let failed = taken.map(drop).unwrap_err();
+    assert!(matches!(failed, HandOverError::Broken(_)), "{failed}");
+    assert!(length > 0, "it says where it is");
+    let mut other = over.open_stream().await.unwrap();
+    other.write_all(&offer(b"WHL0")).await.unwrap();
+    let failed = new.accept_hand_over(&arriving, PATIENCE).await.map(drop).unwrap_err();
+    assert!(matches!(failed, HandOverError::Other), "{failed}");
+    assert_eq!(within(other.read_u8()).await.unwrap(), 0);
+}
+
 /// The side that listened hops; its client is told by whom it will be met, and dials that key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_hops_through_four_keys_and_its_client_follows() {
@@ -240,8 +289,9 @@ async fn if_the_new_owner_fails_the_old_one_goes_on() {
     // It takes the connection, and dies before it has dialled.
     let dies = async {
         let mut stream = arriving.accept_stream().await.unwrap();
-        let mut hello = [0; 21];
-        stream.read_exact(&mut hello).await.unwrap();
+        stream.read_exact(&mut [0; 21 + 32]).await.unwrap();
+        let places = stream.read_u16().await.unwrap();
+        stream.read_exact(&mut vec![0; places.into()]).await.unwrap();
         stream.write_u16(0).await.unwrap();
         let _ = stream.read_u32().await.unwrap();
     };

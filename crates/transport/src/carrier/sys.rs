@@ -2,8 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
+
+use socket2::SockAddr;
 
 use super::CarrierStats;
 use crate::locator::Extent;
@@ -80,4 +83,104 @@ pub(crate) fn is_mptcp(socket: &impl AsFd) -> bool {
         )
     };
     result == 0 && info.flags & MPTCP_INFO_FLAG_FALLBACK == 0
+}
+
+/// What a socket's queue of errors holds of one datagram that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QueuedError {
+    /// Who says it: one of `SO_EE_ORIGIN_…`.
+    pub(crate) origin: u8,
+    /// Type and code of the ICMP message, if it is one.
+    pub(crate) kind: u8,
+    pub(crate) code: u8,
+    /// Where the datagram went, as it is quoted.
+    pub(crate) to: Option<SocketAddr>,
+}
+
+/// Has the kernel queue what it hears of a UDP socket's datagrams (ICMP), whether it calls that fatal or not;
+/// or throw away what is queued, and queue no more.
+///
+/// # Errors
+/// Those of setsockopt(2), if the kernel does it for neither family.
+pub(crate) fn queue_errors(socket: &impl AsFd, on: bool) -> io::Result<()> {
+    // A socket of IPv6 may send to IPv4 too; one of IPv4 does not know the other option.
+    let of_v6 = set_flag(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on);
+    set_flag(socket, libc::IPPROTO_IP, libc::IP_RECVERR, on).or(of_v6)
+}
+
+fn set_flag(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, on: bool) -> io::Result<()> {
+    asks_the_kernel();
+    let on = libc::c_int::from(on);
+    // SAFETY: the descriptor is open while `socket` is borrowed; the kernel reads an int, which `on` is.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Room for the control messages that stand beside a queued error, aligned as they are.
+#[repr(C, align(8))]
+struct Control([u8; 256]);
+
+/// Takes the oldest error out of a socket's queue. `None` for one that is not of a datagram.
+///
+/// # Errors
+/// `WouldBlock` if there is none, and others of recvmsg(2).
+pub(crate) fn take_queued_error(socket: &impl AsFd) -> io::Result<Option<QueuedError>> {
+    asks_the_kernel();
+    let mut control = Control([0; 256]);
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: `init` leaves a name and its length as recvmsg(2) wrote them, which is an address or nothing.
+    let (error, to) = unsafe {
+        SockAddr::try_init(|name, length| {
+            // SAFETY: msghdr is plain old data, for which all zeroes is a valid value: no buffers.
+            let mut message: libc::msghdr = std::mem::zeroed();
+            message.msg_name = name.cast();
+            message.msg_namelen = *length;
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = size_of::<Control>() as _;
+            // SAFETY: the descriptor is open while `socket` is borrowed; name and control are as large as the
+            // message says, and live until it has been read.
+            if libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            *length = message.msg_namelen;
+            Ok(extended_error(&message))
+        })?
+    };
+    Ok(error.map(|error| QueuedError {
+        origin: error.ee_origin,
+        kind: error.ee_type,
+        code: error.ee_code,
+        to: to.as_socket(),
+    }))
+}
+
+/// The error among the control messages.
+///
+/// # Safety
+/// recvmsg(2) has filled `message`, whose control messages are there still.
+unsafe fn extended_error(message: &libc::msghdr) -> Option<libc::sock_extended_err> {
+    if message.msg_flags & libc::MSG_CTRUNC != 0 {
+        return None;
+    }
+    // SAFETY: the caller says that the control messages are whole; each is followed by another one, or null.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = at.as_ref() {
+            match (header.cmsg_level, header.cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
+                    return Some(libc::CMSG_DATA(at).cast::<libc::sock_extended_err>().read_unaligned());
+                }
+                _ => at = libc::CMSG_NXTHDR(message, at),
+            }
+        }
+    }
+    None
 }

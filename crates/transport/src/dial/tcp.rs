@@ -18,11 +18,62 @@ use crate::tls::{TlsChannel, TlsError};
 
 /// The longest that one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
+/// A server's part of the handshake fits in one.
+const READ_SIZE: usize = 4096;
+/// Of TLS, with its header, and as much again for what follows it.
+const LONGEST_RECORD: usize = 2 * (5 + 16 * 1024 + 256);
 /// Sockets of one attempt that wait to be connected at the same time.
 const MOST_SOCKETS: usize = 4;
 
 /// A socket that is being connected, and then how long that took.
 type Connecting = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send>>;
+
+/// A socket that is connected, and TLS on it.
+pub(super) struct TcpChannel {
+    pub(super) socket: TcpStream,
+    pub(super) tls: TlsChannel,
+    pub(super) kind: CarrierKind,
+    /// What was read and not used: an incomplete record, or what follows the handshake.
+    pub(super) read: Vec<u8>,
+}
+
+impl TcpChannel {
+    /// Goes on with the handshake until this side may speak. Cancel-safe.
+    pub(super) async fn shake_hands(&mut self) -> io::Result<()> {
+        let mut buffer = [0; READ_SIZE];
+        while !self.tls.is_open() {
+            self.write_out().await?;
+            self.socket.readable().await?;
+            match self.socket.try_read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.read.extend_from_slice(&buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            }
+            let mut has_spoken = false;
+            let mut sink = |plain: &[u8]| has_spoken |= !plain.is_empty();
+            let used = self.tls.receive(&mut self.read, &mut sink).map_err(io::Error::other)?;
+            self.read.drain(..used);
+            if has_spoken || self.read.len() > LONGEST_RECORD {
+                return Err(io::Error::other("the server speaks before it is asked"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_out(&mut self) -> io::Result<()> {
+        let records = self.tls.outgoing();
+        while !records.waiting().is_empty() {
+            self.socket.writable().await?;
+            match self.socket.try_write(records.waiting()) {
+                Ok(n) => records.wrote(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Connects, and prepares the TLS handshake.
 pub(super) async fn attempt(
@@ -54,7 +105,7 @@ pub(super) async fn attempt(
     let tls = channel(&who, candidate.remote).map_err(io::Error::other)?;
     let kind = kind_of(&socket, kind);
     let segments = if small { SegmentSize::Small } else { SegmentSize::Usual };
-    let carrier = Carrier::Tcp(socket, Box::new(tls), kind);
+    let carrier = Carrier::Tcp(Box::new(TcpChannel { socket, tls, kind, read: Vec::new() }));
     Ok(Dialled { carrier, rtt: Some(rtt), local, way: candidate, segments, peer: who.peer })
 }
 

@@ -88,8 +88,11 @@ enum End {
 
 impl Attempt {
     fn new(joiner: Joiner, ways: Vec<Candidate>, stands_by: bool, opened: Arc<Openings>) -> Self {
-        let race = joiner.race(ways.clone());
-        let (standing, pending) = (Vec::new(), Pending::default());
+        let ahead = joiner.ahead.take(joiner.shared.wanted_peer(), &ways);
+        let (race, dialled) = ahead.unwrap_or_else(|| (joiner.race(ways.clone()), Vec::new()));
+        let since = Instant::now();
+        let standing = dialled.into_iter().map(|dialled| Standing { dialled, since }).collect();
+        let pending = Pending::default();
         Self { joiner, ways, race, racing: true, standing, pending, predecessor: None, stands_by, opened }
     }
 

@@ -8,6 +8,8 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use whimbrel_proto::{PathId, PathState, Priority};
 
+use super::ahead::Kept;
+use super::dialling::{begin_race, dialler};
 use super::pending::{Opening, PendingPath};
 use super::relayed::relayed_path;
 use crate::carrier::CarrierKind;
@@ -96,6 +98,8 @@ pub(crate) struct Joiner {
     pub(crate) endpoint: Arc<EndpointCore>,
     /// A relayed path that becomes a backup path when one of those opened here is answered.
     pub(crate) keeps: Option<PathId>,
+    /// What was dialled before the connection was here.
+    pub(crate) ahead: Kept,
 }
 
 impl Joiner {
@@ -122,30 +126,13 @@ impl Joiner {
             // By the time that the path is up, it is known where this side's sockets are seen.
             self.endpoint.observed.ask(place.relay);
         }
-        let who = self.dialler();
-        let mut ways = through_loopback(&who, ways);
-        if let Some(proxy) = &who.proxy {
-            ways.extend(proxy.ways(&ways, |ip| who.is_here(ip)));
-        }
-        Race::new(who, ways)
+        begin_race(self.dialler(), ways)
     }
 
     /// Whom to dial, and as whom.
     pub(super) fn dialler(&self) -> Dialler {
-        let (peer, rtt) = (self.shared.wanted_peer(), self.rtt());
-        Dialler {
-            peer,
-            clients: self.endpoint.tls.clients.clone(),
-            aliases: self.endpoint.aliases.clone(),
-            quic: self.endpoint.quic.clone(),
-            carriers: self.endpoint.config.carriers,
-            reach: self.endpoint.reach.clone(),
-            sizes: self.endpoint.sizes.clone(),
-            rtt,
-            again: self.again(rtt),
-            here: self.endpoint.addresses(),
-            proxy: self.endpoint.config.http_proxy.clone(),
-        }
+        let rtt = self.rtt();
+        dialler(&self.endpoint, self.shared.wanted_peer(), rtt, self.again(rtt))
     }
 
     /// A path has failed. If it led through a relay, that may not know what was named there.
@@ -234,14 +221,4 @@ impl Joiner {
         let opening = Opening { id, kind, early, local, way, segments, rtt, limit: ANSWER.max(rtt * 6) };
         Some(PendingPath::new(self.shared.clone(), opening))
     }
-}
-
-/// What is on this host is reached through the loopback interface, whatever address one comes from.
-fn through_loopback(who: &Dialler, mut ways: Vec<Candidate>) -> Vec<Candidate> {
-    for way in ways.iter_mut().filter(|way| who.is_here(way.remote.ip())) {
-        if let Some(local) = &mut way.local {
-            local.interface = None;
-        }
-    }
-    ways
 }

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! old owner                                    new owner
-//!   "WHL1" | connection id (16) | side (1) ->
+//!   "WHL2" | connection id (16) | side (1)
+//!     | peer (32) | length (2) | where that is: addresses in text ->
+//!                                              (of a client's end: dials the peer, and says nothing there)
 //!                                              <- length (2) | where it is: addresses in text
 //!   (a client is told the new owner; everything stands still)
 //!   length (4) | the connection, sealed ->
-//!                                              (dials or calls the peer, which takes the new owner)
+//!                                              (joins or calls the peer, which takes the new owner)
 //!                                              <- 1, or 0 | length (2) | why not
 //!   (ends, or goes on)
 //! ```
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel_base::random_bytes;
+use whimbrel_base::{EndpointId, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine, MAX_NOTICE_ADDRESSES, Side};
 
 use super::sealed::Contents;
@@ -26,12 +28,18 @@ use super::wake;
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, start_listening};
 use crate::error::{HandOverError, ResumeError};
+use crate::locator::Locator;
+use crate::manager::{Ahead, Kept};
 use crate::shared::Shared;
 use crate::stream::Stream;
 
-const HELLO: &[u8; 4] = b"WHL1";
+const HELLO: &[u8; 4] = b"WHL2";
+/// Of an owner that does not say whom to dial.
+const FIRST_HELLO: &[u8; 4] = b"WHL1";
 /// The largest connection that is taken from another endpoint.
 const MAX_STATE: u32 = 1 << 30;
+/// The new owner waits no longer than this for a carrier, nor than a quarter of the time that it has.
+const AHEAD: Duration = Duration::from_secs(2);
 /// The new owner's word to the old one is given this long to arrive.
 const WORD: Duration = Duration::from_secs(10);
 
@@ -80,7 +88,7 @@ impl Connection {
         let assignment = self.assign(to, limit).await?;
         let mut stream = over.open_stream().await.map_err(std::io::Error::other)?;
         let side = self.side();
-        stream.write_all(&hello(self, side)).await?;
+        stream.write_all(&hello(self)).await?;
         let addresses = read_addresses(&mut stream).await?;
         if side == Side::Server {
             shared.with(|state| state.engine.announce_owner(assignment.clone(), addresses));
@@ -119,7 +127,8 @@ impl Endpoint {
         let start = Instant::now();
         let stream = async { Ok(over.accept_stream().await.map_err(std::io::Error::other)?) };
         let mut stream = within(limit, stream).await?;
-        let taken = within(limit.saturating_sub(start.elapsed()), self.take(&mut stream)).await;
+        let left = limit.saturating_sub(start.elapsed());
+        let taken = within(left, self.take(&mut stream, left)).await;
         let word = match &taken {
             Ok(_) => vec![1],
             Err(error) => [&[0][..], &text(&error.to_string())].concat(),
@@ -134,25 +143,26 @@ impl Endpoint {
         taken
     }
 
-    async fn take(&self, stream: &mut Stream) -> Result<Connection, HandOverError> {
+    async fn take(&self, stream: &mut Stream, limit: Duration) -> Result<Connection, HandOverError> {
         let core = self.inner();
-        let mut hello = [0; 4 + 16 + 1];
-        stream.read_exact(&mut hello).await?;
-        if !hello.starts_with(HELLO) {
-            return Err(HandOverError::Other);
-        }
-        if hello[20] == 1 {
-            start_listening(core).map_err(ResumeError::from)?;
+        let mut ahead = match read_offer(stream).await? {
+            Offer::Server => {
+                start_listening(core).map_err(ResumeError::from)?;
+                None
+            }
+            Offer::Client(peer) => peer.and_then(|(id, places)| Ahead::begin(core, id, &places)),
+        };
+        if let Some(ahead) = &mut ahead {
+            // Until it hears of this the owner goes on, and nobody misses anything.
+            let _ = tokio::time::timeout(AHEAD.min(limit / 4), ahead.stands()).await;
         }
         stream.write_all(&text(&listed(&core.stated(MAX_NOTICE_ADDRESSES)))).await?;
-        let length = stream.read_u32().await?;
-        if length > MAX_STATE {
-            return Err(HandOverError::Other);
-        }
-        let mut sealed = Vec::new();
-        (&mut *stream).take(length.into()).read_to_end(&mut sealed).await?;
+        let sealed = match &mut ahead {
+            Some(ahead) => ahead.during(read_state(stream)).await?,
+            None => read_state(stream).await?,
+        };
         let (contents, assignment) = Contents::open_any(&sealed, &core.key)?;
-        let connection = wake(core, contents, assignment).await?;
+        let connection = wake(core, contents, assignment, ahead.map(Kept::new).unwrap_or_default()).await?;
         let claimant = Claimant(Some(connection));
         claimant.taken().await?;
         claimant.keep().ok_or(HandOverError::TimedOut)
@@ -196,9 +206,51 @@ async fn within<T>(
     tokio::time::timeout(limit, what).await.unwrap_or(Err(HandOverError::TimedOut))
 }
 
-fn hello(connection: &Connection, side: Side) -> Vec<u8> {
-    let side = u8::from(side == Side::Server);
-    [&HELLO[..], connection.id().as_bytes(), &[side]].concat()
+/// Which end is handed over.
+enum Offer {
+    /// Of a connection that this side would have dialled: with whom, and where that is, if it is said.
+    Client(Option<(EndpointId, Vec<SocketAddr>)>),
+    Server,
+}
+
+fn hello(connection: &Connection) -> Vec<u8> {
+    let (shared, side) = (connection.shared(), connection.side());
+    let mut places: Vec<SocketAddr> = match side {
+        Side::Client => shared.remote().iter().filter_map(Locator::direct).collect(),
+        Side::Server => Vec::new(),
+    };
+    places.truncate(MAX_NOTICE_ADDRESSES);
+    let (id, peer, places) = (connection.id(), shared.peer(), text(&listed(&places)));
+    [&HELLO[..], id.as_bytes(), &[u8::from(side == Side::Server)], peer.as_bytes(), &places].concat()
+}
+
+async fn read_offer(stream: &mut Stream) -> Result<Offer, HandOverError> {
+    let mut hello = [0; 4 + 16 + 1];
+    stream.read_exact(&mut hello).await?;
+    let is_first = hello.starts_with(FIRST_HELLO);
+    if !is_first && !hello.starts_with(HELLO) {
+        return Err(HandOverError::Other);
+    }
+    let peer = match is_first {
+        true => None,
+        false => {
+            let mut id = [0; 32];
+            stream.read_exact(&mut id).await?;
+            Some((EndpointId::from_bytes(&id), read_addresses(stream).await?))
+        }
+    };
+    Ok(if hello[20] == 1 { Offer::Server } else { Offer::Client(peer) })
+}
+
+/// The connection, sealed.
+async fn read_state(stream: &mut Stream) -> Result<Vec<u8>, HandOverError> {
+    let length = stream.read_u32().await?;
+    if length > MAX_STATE {
+        return Err(HandOverError::Other);
+    }
+    let mut sealed = Vec::new();
+    stream.take(length.into()).read_to_end(&mut sealed).await?;
+    Ok(sealed)
 }
 
 fn listed(addresses: &[SocketAddr]) -> String {

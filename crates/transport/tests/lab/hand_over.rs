@@ -89,10 +89,11 @@ fn a_live_hand_over_is_a_gap_of_a_few_round_trips() {
         return;
     }
     let _heavy = heavy();
-    for hops in [Side::Client, Side::Server] {
+    // A client's new owner has a carrier before the old one lets go.
+    for (hops, over_quic, over_tcp) in [(Side::Client, 2, 2), (Side::Server, 3, 4)] {
         let quic = gap(hops, true);
-        assert!(quic <= RTT * 3 + SLACK, "{hops:?}: {quic:?}");
+        assert!(quic <= RTT * over_quic + SLACK, "{hops:?}: {quic:?}");
         let tcp = gap(hops, false);
-        assert!(tcp <= RTT * 4 + SLACK, "{hops:?} where UDP is blocked: {tcp:?}");
+        assert!(tcp <= RTT * over_tcp + SLACK, "{hops:?} where UDP is blocked: {tcp:?}");
     }
 }

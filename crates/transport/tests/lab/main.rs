@@ -9,6 +9,7 @@ mod datagrams;
 mod faults;
 mod hand_over;
 mod hops;
+mod icmp;
 #[path = "../lab_support/mod.rs"]
 mod lab_support;
 mod messages;

@@ -38,6 +38,8 @@ const NOTICE_BACKLOG: usize = 64;
 const ERRORS_AT_ONCE: u32 = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Until a full socket is tried again, where the runtime cannot tell: its link sends less than it holds.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A datagram that is a notice, and where it came from.
 pub(crate) type Heard = (Vec<u8>, SocketAddr);
@@ -137,6 +139,15 @@ impl Open {
         result
     }
 
+    /// Waits until the kernel takes more.
+    async fn takes_more(&self) -> io::Result<()> {
+        // Once an error was queued (ICMP) the runtime takes the socket for writable for good, full or not.
+        if self.io.ready(Interest::WRITABLE).await?.is_write_closed() {
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
+        Ok(())
+    }
+
     /// What came, where that can be read without waiting.
     fn poll_receive(
         &self,
@@ -159,6 +170,7 @@ impl fmt::Debug for QuicSocket {
 impl QuicSocket {
     /// For one connection that is dialled.
     pub(crate) fn dialling(socket: socket2::Socket) -> io::Result<Arc<Self>> {
+        refusals::ask_for(&socket);
         Self::new(socket, Role::Dialling).map(Arc::new)
     }
 
@@ -293,7 +305,7 @@ impl QuicSocket {
                     if error.kind() == io::ErrorKind::ConnectionRefused {
                         self.refused.notify_one();
                     }
-                    if refusals::is_said_by(&error) {
+                    if self.open().is_some_and(|open| refusals::is_said_by(&open, &error)) {
                         self.is_refused.store(true, Ordering::Relaxed);
                     }
                     trouble.note(&error);
@@ -436,7 +448,7 @@ impl UdpPoller for Poller {
             return Poll::Ready(Ok(()));
         }
         let held = open.clone();
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(async move { held.io.writable().await }));
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(async move { held.takes_more().await }));
         let result = std::task::ready!(waiting.as_mut().poll(cx));
         self.waiting = None;
         open.full.store(false, Ordering::Relaxed);
