@@ -41,24 +41,46 @@ impl Log {
     }
 
     /// The user's key, and the devices that it, or one of these, ever called trusted. Whether that counts is
-    /// not asked: it can change with what comes later, and these can only become more. At most as many as a
-    /// user can have devices, those nearest to the user first: a thief of one of them could call any number of
-    /// keys trusted.
+    /// not asked: it can change with what comes later, and these can only become more.
     fn once_trusted(&self) -> BTreeSet<EndpointId> {
-        let (mut order, mut trusted) = (vec![self.user], BTreeSet::from([self.user]));
+        let called_trusted = self.called(trusted);
+        let is_split =
+            |author: &EndpointId| self.chains.get(author).is_some_and(|chain| chain.split().is_some());
+        // What gave the trust may be gone with all that its author wrote behind the split: it may have been
+        // anybody's.
+        if called_trusted.iter().any(is_split) { self.called(named) } else { called_trusted }
+    }
+
+    /// The user's key, and the keys of which it, or one of these, said what is asked for. At most as many as a
+    /// user can have devices, those nearest to the user first: a thief of one could name any number of keys.
+    fn called(&self, of: fn(&Op) -> Option<EndpointId>) -> BTreeSet<EndpointId> {
+        let (mut order, mut called) = (vec![self.user], BTreeSet::from([self.user]));
         let mut next = 0;
         while let Some(author) = order.get(next) {
             next += 1;
             let Some(chain) = self.chains.get(author) else { continue };
-            for (_, entry) in chain.entries() {
-                if let Op::AddDevice { device, trusted: true, .. } | Op::Trust { device } = &entry.op
-                    && trusted.len() <= MAX_DEVICES
-                    && trusted.insert(*device)
-                {
-                    order.push(*device);
+            for device in chain.entries().filter_map(|(_, entry)| of(&entry.op)) {
+                if called.len() <= MAX_DEVICES && called.insert(device) {
+                    order.push(device);
                 }
             }
         }
-        trusted
+        called
+    }
+}
+
+/// The device that is called trusted.
+fn trusted(op: &Op) -> Option<EndpointId> {
+    match op {
+        Op::AddDevice { device, trusted: true, .. } | Op::Trust { device } => Some(*device),
+        _ => None,
+    }
+}
+
+/// The device that is called one, trusted or not.
+fn named(op: &Op) -> Option<EndpointId> {
+    match op {
+        Op::AddDevice { device, .. } | Op::Trust { device } => Some(*device),
+        _ => None,
     }
 }

@@ -92,11 +92,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Much is written, while trust is given and taken. Backups are left out: an entry that gave trust can be gone
-/// because its author wrote two histories, and then some do not know any more who could write much.
+/// Much is written, while trust is given and taken, and what gave it may be gone with a second history.
 fn step_of_much() -> impl Strategy<Value = Step> {
     let side = 0..=DEVICES;
     let two = (side.clone(), side.clone());
+    let (backup, restored) = two.clone();
     let count = prop_oneof![Just(MAX_UNTRUSTED / 2 + 10), Just(MAX_UNTRUSTED + 10)];
     prop_oneof![
         5 => (side.clone(), count).prop_map(|(side, count)| Step::Much(side, count)),
@@ -109,6 +109,8 @@ fn step_of_much() -> impl Strategy<Value = Step> {
             .prop_map(|((by, whom), trusted, back, force)| Step::Trust { by, whom, trusted, back, force }),
         4 => two.clone().prop_map(|(one, other)| Step::Meet(one, other)),
         4 => two.prop_map(|(to, from)| Step::Fetch(to, from)),
+        1 => backup.prop_map(Step::Backup),
+        1 => restored.prop_map(Step::Restore),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use whimbrel_base::{SecretKey, UnixTime};
 
-use super::stage::{START, Stage, device_name, label};
+use super::stage::{START, Stage, device_name, label, stranger};
 use crate::chain::Chain;
 use crate::{Last, Log, MAX_DEVICES, MAX_UNTRUSTED, Op, Refusal, Report, Subject, WriteError};
 
@@ -82,6 +82,24 @@ fn who_could_write_much_is_known_although_the_trust_never_counted() {
     assert!(stage.agree());
     assert!(!stage.log(2).group().is_trusted(stage.id(3)));
     assert_eq!(length(&stage, 2, 3), MUCH);
+}
+
+#[test]
+fn who_could_write_much_is_known_although_what_gave_the_trust_is_gone_with_a_second_history() {
+    let mut stage = Stage::new(4, 1);
+    let backup = stage.log(1).clone();
+    stage.write(1, Op::Trust { device: stage.id(3) }).unwrap();
+    stage.meet(1, 3);
+    stage.write_all(3, much()).unwrap();
+    stage.meet(3, 2);
+    stage.sides[1].log = backup;
+    stage.write(1, Op::AddFriend { friend: stranger(0), name: None }).unwrap();
+    stage.meet(1, 0);
+    stage.gather();
+    assert!(stage.agree());
+    assert_eq!(stage.log(4).forked().collect::<Vec<_>>(), [stage.id(1)]);
+    assert!(!stage.log(4).group().is_trusted(stage.id(3)));
+    assert_eq!(length(&stage, 4, 3), MUCH);
 }
 
 #[test]
