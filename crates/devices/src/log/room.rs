@@ -1,9 +1,9 @@
 //! How many entries an author may have.
 //!
-//! A device that acts for the user may write far more than one that never did. What some devices took of such
-//! a log all others must be able to take too, also those that hear first that its author lost the trust or was
-//! removed: otherwise they never have the same. So room that was given stays, whatever becomes of who gave
-//! it.
+//! A device that acts for the user may write far more than one that never did. What some devices took of
+//! such a log all others must be able to take too, also those that hear first that its author lost the trust
+//! or was removed: otherwise they never have the same. So room that was given stays, whatever becomes of who
+//! gave it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,8 +51,8 @@ impl Log {
         if called_trusted.iter().any(is_split) { self.called(named) } else { called_trusted }
     }
 
-    /// The user's key, and the keys of which it, or one of these, said what is asked for. At most as many as a
-    /// user can have devices, those nearest to the user first: a thief of one could name any number of keys.
+    /// The user's key, and the keys of which it, or one of these, said what is asked for. At most as many as
+    /// a user can have devices, those nearest to the user first: a thief of one could name any number of keys.
     fn called(&self, of: fn(&Op) -> Option<EndpointId>) -> BTreeSet<EndpointId> {
         let (mut order, mut called) = (vec![self.user], BTreeSet::from([self.user]));
         let mut next = 0;
