@@ -21,8 +21,8 @@ impl Log {
     }
 
     /// The authors that may have more than [`MAX_UNTRUSTED`] entries: those that may act for the user, or
-    /// could once, or could until their log split, and those of which a later entry was named when they were
-    /// removed.
+    /// could once, or could until their log split, and, however many there are, those of which a later entry
+    /// is named by one that acts for the user.
     pub(super) fn rooms(&self) -> BTreeMap<EndpointId, usize> {
         let is_full = |author: &EndpointId| {
             self.group.is_trusted(*author) || self.group.device(*author).is_some_and(Device::is_forked)
@@ -41,38 +41,53 @@ impl Log {
     }
 
     /// The user's key, and the devices that it, or one of these, ever called trusted. Whether that counts is
-    /// not asked: it can change with what comes later, and these can only become more.
+    /// not asked: it can change with what comes later, and these can only become more. At most as many as a
+    /// user can have devices, those nearest to the user first: a thief of one could name any number of keys.
     fn once_trusted(&self) -> BTreeSet<EndpointId> {
-        let called_trusted = self.called(trusted);
-        let is_split =
-            |author: &EndpointId| self.chains.get(author).is_some_and(|chain| chain.split().is_some());
-        // What gave the trust may be gone with all that its author wrote behind the split: it may have been
-        // anybody's.
-        if called_trusted.iter().any(is_split) { self.called(named) } else { called_trusted }
-    }
-
-    /// The user's key, and the keys of which it, or one of these, said what is asked for. At most as many as
-    /// a user can have devices, those nearest to the user first: a thief of one could name any number of keys.
-    fn called(&self, of: fn(&Op) -> Option<EndpointId>) -> BTreeSet<EndpointId> {
-        let (mut order, mut called) = (vec![self.user], BTreeSet::from([self.user]));
+        let (mut order, mut once) = (vec![self.user], BTreeSet::from([self.user]));
         let mut next = 0;
         while let Some(author) = order.get(next) {
             next += 1;
-            let Some(chain) = self.chains.get(author) else { continue };
-            for device in chain.entries().filter_map(|(_, entry)| of(&entry.op)) {
-                if called.len() <= MAX_DEVICES && called.insert(device) {
+            for device in self.said(*author, trusted) {
+                if once.len() <= MAX_DEVICES && once.insert(device) {
                     order.push(device);
                 }
             }
         }
-        called
+        // What gave the trust may be gone with all that its author wrote behind a split: it may have been any
+        // device's. What such a device says of others is not asked: it may never have acted for the user.
+        if order.iter().any(|author| self.is_split(author)) {
+            for device in order.iter().flat_map(|author| self.said(*author, named)) {
+                if once.len() <= MAX_DEVICES {
+                    once.insert(device);
+                }
+            }
+        }
+        once
+    }
+
+    fn is_split(&self, author: &EndpointId) -> bool {
+        self.chains.get(author).is_some_and(|chain| chain.split().is_some())
+    }
+
+    /// The keys of which an author said what is asked for, in its order.
+    fn said(
+        &self,
+        author: EndpointId,
+        of: fn(&Op) -> Option<EndpointId>,
+    ) -> impl Iterator<Item = EndpointId> {
+        let entries = self.chains.get(&author).into_iter().flat_map(|chain| chain.entries());
+        entries.filter_map(move |(_, entry)| of(&entry.op))
     }
 }
 
-/// The device that is called trusted.
+/// The device that is called trusted, or of which so many entries are named that it must have been.
 fn trusted(op: &Op) -> Option<EndpointId> {
     match op {
         Op::AddDevice { device, trusted: true, .. } | Op::Trust { device } => Some(*device),
+        Op::RemoveDevice { device, last } | Op::Distrust { device, last } => {
+            (last.sequence > MAX_UNTRUSTED as u64).then_some(*device)
+        }
         _ => None,
     }
 }

@@ -103,6 +103,22 @@ fn who_could_write_much_is_known_although_what_gave_the_trust_is_gone_with_a_sec
 }
 
 #[test]
+fn who_could_write_much_is_known_although_a_thief_named_a_late_entry_of_it() {
+    let mut stage = Stage::new(3, 1);
+    let named = Last { sequence: 60_000, hash: [7; 32] };
+    stage.write(1, Op::Distrust { device: stage.id(3), last: named }).unwrap();
+    stage.meet(1, 3);
+    stage.write_all(3, much()).unwrap();
+    stage.meet(3, 2);
+    assert_eq!(length(&stage, 2, 3), MUCH);
+    // The user hears of it only after the removal, which leaves nothing of what device 1 said.
+    stage.remove(0, 1).unwrap();
+    stage.gather();
+    assert!(stage.agree());
+    assert_eq!(length(&stage, 0, 3), MUCH);
+}
+
+#[test]
 fn a_device_that_never_acted_for_the_user_gives_no_room_to_others() {
     let mut stage = Stage::new(3, 1);
     stage.force(2, Op::Trust { device: stage.id(3) });
@@ -139,19 +155,38 @@ fn a_removed_device_gives_room_to_no_more_keys_than_a_user_can_have_devices() {
     assert_eq!(stage.log(2).group().devices().count(), 1, "what it adds is void");
     for (number, refused) in [(many - 1, true), (3, false)] {
         let key = made(number);
-        let report = long_log_arrives(&mut stage, &key);
+        let report = long_log_arrives(&mut stage, 2, 1, &key);
         let why = if refused { vec![(key.id(), Refusal::Full)] } else { Vec::new() };
         assert_eq!(report.refused, why);
     }
 }
 
-/// Device 2 hears of what a key wrote that the thief of device 1 calls a device.
-fn long_log_arrives(stage: &mut Stage, key: &SecretKey) -> Report {
-    let mut theirs = stage.log(1).clone();
+#[test]
+fn a_device_that_never_acted_for_the_user_gives_no_room_to_others_also_after_a_second_history() {
+    let mut stage = Stage::new(3, 1);
+    let backup = stage.log(1).clone();
+    stage.write(1, Op::Seen).unwrap();
+    stage.meet(1, 3);
+    stage.sides[1].log = backup;
+    stage.write(1, Op::AddFriend { friend: stranger(0), name: None }).unwrap();
+    stage.meet(1, 3);
+    assert_eq!(stage.log(3).forked().collect::<Vec<_>>(), [stage.id(1)]);
+    // Device 2, which could have had trust that is gone, calls a key of its own a trusted device.
+    let key = made(0);
+    stage.force(2, Op::AddDevice { device: key.id(), name: device_name(9), trusted: true });
+    stage.meet(2, 3);
+    assert_eq!(length(&stage, 3, 2), 1);
+    let report = long_log_arrives(&mut stage, 3, 2, &key);
+    assert_eq!(report.refused, [(key.id(), Refusal::Full)]);
+}
+
+/// A side hears of what a key wrote that another one, which a thief has, calls a device.
+fn long_log_arrives(stage: &mut Stage, to: usize, thief: usize, key: &SecretKey) -> Report {
+    let mut theirs = stage.log(thief).clone();
     theirs.append(key, much(), UnixTime::from_secs(START));
-    let mut update = theirs.missing(&stage.log(2).vector());
+    let mut update = theirs.missing(&stage.log(to).vector());
     update.runs.retain(|run| run.author == key.id());
     assert_eq!(update.entries(), MUCH);
-    let now = stage.now(2);
-    stage.sides[2].log.take(update, now)
+    let now = stage.now(to);
+    stage.sides[to].log.take(update, now)
 }
