@@ -5,6 +5,7 @@
 
 mod exchange;
 mod restoring;
+mod room;
 mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};

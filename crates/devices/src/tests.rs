@@ -3,5 +3,6 @@
 
 mod histories;
 mod hostile;
+mod long_logs;
 mod rules;
 mod stage;

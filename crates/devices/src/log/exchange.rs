@@ -7,8 +7,6 @@ use whimbrel_base::{EndpointId, UnixTime};
 
 use super::{Log, MAX_AUTHORS};
 use crate::chain::{Chain, MAX_LOG, MAX_UNTRUSTED, Taken};
-use crate::group::Device;
-use crate::op::Op;
 use crate::run::{BadRun, Fork, Run};
 use crate::time::Hybrid;
 use crate::vector::{Reach, Vector, beginning};
@@ -63,8 +61,8 @@ pub enum Refusal {
     Backwards,
     /// There is no room.
     #[error(
-        "there is no room for it: a device's log has at most {MAX_LOG} entries, one without trust \
-         {MAX_UNTRUSTED}, and there are 1024 logs; remove the device that wrote so much"
+        "there is no room for it: a device's log has at most {MAX_LOG} entries, that of one that never acted \
+         for the user {MAX_UNTRUSTED}, and there are 1024 logs; remove the device that wrote so much"
     )]
     Full,
     /// The proof of two histories proves nothing.
@@ -181,31 +179,6 @@ impl Log {
             self.refresh();
         }
         report
-    }
-
-    /// How much an author may write here.
-    pub(super) fn room(&self, author: EndpointId) -> usize {
-        if self.group.is_trusted(author) { MAX_LOG } else { MAX_UNTRUSTED }
-    }
-
-    /// The authors that may have more than [`MAX_UNTRUSTED`] entries: those that may act for the user, or could
-    /// until their log split, and those that could until an entry that was named when their trust ended.
-    fn rooms(&self) -> BTreeMap<EndpointId, usize> {
-        let is_full = |author: &EndpointId| {
-            self.group.is_trusted(*author) || self.group.device(*author).is_some_and(Device::is_forked)
-        };
-        let full = self.chains.keys().copied().chain(self.group.devices().map(|(id, _)| id)).filter(is_full);
-        let mut rooms = order::map(full.map(|author| (author, MAX_LOG)));
-        rooms.insert(self.user(), MAX_LOG);
-        let trusted = self.chains.iter().filter(|(author, _)| self.group.is_trusted(**author));
-        for (_, entry) in trusted.flat_map(|(_, chain)| chain.entries()) {
-            if let Op::RemoveDevice { device, last } | Op::Distrust { device, last } = &entry.op {
-                let room = rooms.entry(*device).or_insert(MAX_UNTRUSTED);
-                let named = usize::try_from(last.sequence).unwrap_or(usize::MAX);
-                *room = named.clamp(*room, MAX_LOG);
-            }
-        }
-        rooms
     }
 
     fn try_fork(&mut self, fork: Fork, limits: &Limits) -> Result<bool, Refusal> {

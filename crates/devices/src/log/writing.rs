@@ -3,7 +3,7 @@
 use whimbrel_base::{EndpointId, Name, SecretKey, UnixTime};
 
 use super::Log;
-use crate::chain::Chain;
+use crate::chain::{Chain, MAX_LOG, MAX_UNTRUSTED};
 use crate::group::{MAX_DEVICES, MAX_FRIENDS};
 use crate::op::{Op, Subject};
 use crate::run::MAX_RUN;
@@ -33,6 +33,12 @@ pub enum WriteError {
     /// Too many of something.
     #[error("the group has no room for more of these; remove some")]
     Full,
+    /// The device's own log has as many entries as it may.
+    #[error(
+        "this device wrote as much as it may: {MAX_LOG} entries, or {MAX_UNTRUSTED} if it never acted for \
+         the user; say it on another device of the user, or remove this one and let it make a new key"
+    )]
+    LogFull,
     /// Two histories are signed with this device's key.
     #[error(
         "this device's log was written twice, by a copy of its key or after a backup: remove the device, and \
@@ -75,7 +81,7 @@ impl Log {
             return Err(WriteError::TooMany);
         }
         if known.map_or(0, Chain::len) + ops.len() > self.room(author) {
-            return Err(WriteError::Full);
+            return Err(WriteError::LogFull);
         }
         if !ops.is_empty() {
             self.append(key, ops, now);

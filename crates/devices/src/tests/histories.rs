@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::stage::{Stage, device_name, label, stranger};
-use crate::{Last, Log, Op, Rights, Subject, Visibility};
+use crate::{Last, Log, MAX_UNTRUSTED, Op, Rights, Subject, Visibility};
 
 const DEVICES: usize = 5;
 const DAY: i64 = 86_400;
@@ -15,6 +15,8 @@ const DAY: i64 = 86_400;
 enum Step {
     /// A side writes what it may.
     Write(usize, Saying),
+    /// A side writes so many entries.
+    Much(usize, usize),
     /// A side writes it although it may not.
     Force(usize, Saying),
     /// A side removes a device; the entry that it says is the last may be an earlier one.
@@ -90,6 +92,28 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Much is written, while trust is given and taken, and what gave it may be gone with a second history.
+fn step_of_much() -> impl Strategy<Value = Step> {
+    let side = 0..=DEVICES;
+    let two = (side.clone(), side.clone());
+    let (backup, restored) = two.clone();
+    let count = prop_oneof![Just(MAX_UNTRUSTED / 2 + 10), Just(MAX_UNTRUSTED + 10)];
+    prop_oneof![
+        5 => (side.clone(), count).prop_map(|(side, count)| Step::Much(side, count)),
+        3 => (side.clone(), saying()).prop_map(|(side, saying)| Step::Write(side, saying)),
+        2 => (side, saying()).prop_map(|(side, saying)| Step::Force(side, saying)),
+        3 => (two.clone(), 0..3_u64, prop::bool::weighted(0.3)).prop_map(|((by, whom), back, force)| {
+            Step::Remove { by, whom, back, force }
+        }),
+        5 => (two.clone(), any::<bool>(), 0..3_u64, prop::bool::weighted(0.3))
+            .prop_map(|((by, whom), trusted, back, force)| Step::Trust { by, whom, trusted, back, force }),
+        4 => two.clone().prop_map(|(one, other)| Step::Meet(one, other)),
+        4 => two.prop_map(|(to, from)| Step::Fetch(to, from)),
+        1 => backup.prop_map(Step::Backup),
+        1 => restored.prop_map(Step::Restore),
+    ]
+}
+
 struct Play {
     stage: Stage,
     backups: Vec<Option<Log>>,
@@ -158,6 +182,10 @@ impl Play {
     fn run(&mut self, step: &Step) {
         match step {
             Step::Write(side, saying) => self.say(*side, self.op(saying), false),
+            // It may not be a device any more, or have written too much.
+            Step::Much(side, count) => {
+                let _ = self.stage.write_all(*side, vec![Op::Seen; *count]);
+            }
             Step::Force(side, saying) => self.say(*side, self.op(saying), true),
             Step::Remove { by, whom, back, force } => {
                 let op =
@@ -214,14 +242,26 @@ fn cases() -> u32 {
     wanted.unwrap_or(HISTORIES)
 }
 
+/// One history with long logs is tried for so many others: it takes far longer.
+const LONG_SHARE: u32 = 20;
+
+fn try_histories(cases: u32, step: impl Strategy<Value = Step>, steps: usize) {
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let histories = prop::collection::vec(step, 0..steps);
+    if let Err(error) = runner.run(&histories, |steps| all_replicas_are_equal(&steps)) {
+        panic!("{error}");
+    }
+}
+
 /// Partitions, wrong clocks, removals that reach back and contradict each other, forged rights, restored
 /// backups.
 #[test]
 fn after_any_history_all_replicas_are_equal() {
-    let config = ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
-    let histories = prop::collection::vec(step(), 0..48);
-    if let Err(error) = runner.run(&histories, |steps| all_replicas_are_equal(&steps)) {
-        panic!("{error}");
-    }
+    try_histories(cases(), step(), 48);
+}
+
+#[test]
+fn after_any_history_of_devices_that_write_much_and_lose_the_trust_all_replicas_are_equal() {
+    try_histories(cases().div_ceil(LONG_SHARE), step_of_much(), 20);
 }

@@ -219,7 +219,7 @@ fn a_device_without_trust_fills_no_more_than_its_share() {
     assert_eq!(report.refused, [(stage.id(2), Refusal::Full)]);
     let full = vec![Op::Seen; crate::MAX_UNTRUSTED];
     stage.sides[2].log.write(&thief, full, now).unwrap();
-    assert_eq!(stage.write(2, Op::Seen), Err(WriteError::Full));
+    assert_eq!(stage.write(2, Op::Seen), Err(WriteError::LogFull));
     stage.meet(1, 2);
     assert!(stage.log(1).vector() == stage.log(2).vector());
 }

@@ -76,10 +76,15 @@ impl Stage {
     }
 
     pub(super) fn write(&mut self, number: usize, op: Op) -> Result<(), WriteError> {
+        self.write_all(number, vec![op])
+    }
+
+    /// Writes entries, signed together.
+    pub(super) fn write_all(&mut self, number: usize, ops: Vec<Op>) -> Result<(), WriteError> {
         self.elapsed += 1;
         let now = self.now(number);
         let Side { key, log, .. } = &mut self.sides[number];
-        log.write(key, vec![op], now)
+        log.write(key, ops, now)
     }
 
     /// Writes although it may not count, as a broken program or a thief does.
