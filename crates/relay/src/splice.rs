@@ -99,6 +99,17 @@ impl Direction {
         poll_fn(|cx| self.poll_flush(cx, to)).await
     }
 
+    /// Writes as much of what was read as the socket takes now. Returns whether that is all.
+    ///
+    /// # Errors
+    /// When the socket breaks.
+    pub(crate) fn try_flush(&mut self, to: &TcpStream) -> io::Result<bool> {
+        match self.rest.write(to) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(self.rest.is_empty()),
+        }
+    }
+
     fn poll_flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
         while !self.rest.is_empty() {
             ready!(to.poll_write_ready(cx))?;

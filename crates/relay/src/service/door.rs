@@ -1,6 +1,5 @@
 //! Tells what is the relay's of what comes over TCP.
 
-use futures_util::FutureExt;
 use std::sync::Arc;
 
 use whimbrel_base::RelayToken;
@@ -48,7 +47,7 @@ impl Front for Door {
             return;
         }
         match kind(&fronted.first) {
-            Kind::Spare => drop(tokio::spawn(FutureExt::boxed(shared.offered(fronted)))),
+            Kind::Spare => shared.offered(fronted),
             Kind::Client(token) => shared.client(token, fronted),
             Kind::Partial | Kind::Other => {}
         }
