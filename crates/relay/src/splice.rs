@@ -8,7 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
@@ -311,9 +313,25 @@ impl Rest {
     }
 }
 
+/// Reads once. A read that finds less than it could take has had all that there is: the runtime is told so, as by
+/// one that would block, or it would have us ask once more for nothing.
+fn read(from: &TcpStream, piece: &mut [u8]) -> io::Result<usize> {
+    let mut short = None;
+    let result = from.try_io(Interest::READABLE, || {
+        // Not read(2), whose way through the kernel is longer.
+        let (count, _) = rustix::net::recv(from, &mut *piece, RecvFlags::empty())?;
+        if (1..piece.len()).contains(&count) {
+            short = Some(count);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    });
+    short.map_or(result, Ok)
+}
+
 fn copy_on(from: &TcpStream, to: &TcpStream) -> io::Result<(usize, Rest)> {
     PIECE.with_borrow_mut(|piece| {
-        let count = from.try_read(piece)?;
+        let count = read(from, piece)?;
         let written = match to.try_write(&piece[..count]) {
             _ if count == 0 => 0,
             Ok(written) => written,

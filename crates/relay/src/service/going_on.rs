@@ -291,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// It was more than two, because the key of the reservation and all that a client says stayed in it.
+    /// The key of its reservation stayed in it, and all that its client said.
     #[tokio::test]
     async fn the_task_of_a_spare_holds_less_than_a_kilobyte_while_it_waits_and_while_it_is_spliced() {
         let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
