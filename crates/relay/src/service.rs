@@ -311,6 +311,9 @@ impl Shared {
         let halt = tokio::select! {
             result = spliced.pass_on(is_new, &self.traffic) => {
                 tracing::debug!(at = ?spliced.at, ?result, "splice over");
+                if let Err(why) = &result {
+                    spliced.end_as_told(why);
+                }
                 None
             }
             // The server has left the address, or the relay stops, or another one goes on.

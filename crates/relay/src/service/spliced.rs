@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use crate::reservations::Splice;
@@ -36,5 +37,18 @@ impl Spliced {
             Box::pin(tokio::time::timeout(FIRST_WORDS, underway.there.flush(spare))).await??;
         }
         splice(client, spare, underway, &Meter::of_relay(bytes, traffic, at.token(), *from)).await
+    }
+
+    /// Has the sockets end by a reset if the kernel says that one of them has broken: who is left learns that,
+    /// instead of an end that nobody meant, and no socket stays in the kernel to wait for the other side.
+    pub(super) fn end_as_told(&self, why: &io::Error) {
+        if why.raw_os_error().is_none() {
+            // It was given up here, and the kernel may still have something to deliver.
+            return;
+        }
+        for socket in [&self.client, &self.spare] {
+            // One that cannot be told ends as others do.
+            let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        }
     }
 }
