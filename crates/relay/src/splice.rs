@@ -44,19 +44,24 @@ thread_local! {
 
 /// Sets what sockets need that wait for long.
 pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
+    let options = SockRef::from(socket);
+    options.set_tcp_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    options.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    tune_accepted(socket)
+}
+
+/// The same for a socket that an endpoint has accepted: from its listener it has both what is not set here.
+pub(crate) fn tune_accepted(socket: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(socket);
-    socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 2);
     #[cfg(target_os = "linux")]
     let keepalive = keepalive.with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
+    // Accepted sockets inherit a path's limit, which would have us woken for each few packets. Without it the
+    // kernel takes twice what is under way.
     #[cfg(target_os = "linux")]
-    {
-        // Accepted sockets inherit a path's limit, which would have us woken for each few packets. Without it the
-        // kernel takes twice what is under way.
-        socket.set_tcp_notsent_lowat(0)?;
-        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    }
+    socket.set_tcp_notsent_lowat(0)?;
     Ok(())
 }
 
