@@ -286,8 +286,8 @@ impl Shared {
         }
     }
 
-    /// Joins a spare and a client, unless what joined them has ended: the server is to be told first that a client
-    /// is there.
+    /// Joins a spare and a client, unless what joined them has ended. The server is to be told first that a
+    /// client is there.
     fn join(&self, spare: TcpStream, client: Client, at: Splice) -> Option<Box<Spliced>> {
         let Client { socket, remote, first, since } = client;
         let key = {

@@ -28,7 +28,7 @@ const STARTS: &[u8; 4] = b"WHR2";
 const OFFER_PURPOSE: &[u8] = b"whimbrel relay spare v1\0";
 const START_PURPOSE: &[u8] = b"whimbrel relay start v1\0";
 
-/// A reservation's key, which the relay made. Clones share it: what a MAC is begun with is most of a kilobyte.
+/// A reservation's key, which the relay made. Clones share it: a MAC is begun with most of a kilobyte.
 #[derive(Clone)]
 pub struct Key(Arc<Secret>);
 

@@ -12,8 +12,8 @@ pub trait Front: Send + Sync + 'static {
     /// [`Look::More`]; must come to an end within 16 KiB.
     fn look(&self, first: &[u8]) -> Look;
 
-    /// Takes a connection over, for which [`look`](Self::look) said so. Must not block: it may be the task that
-    /// accepts others which calls.
+    /// Takes a connection over, for which [`look`](Self::look) said so. Must not block: it may be the task
+    /// that accepts others which calls.
     fn take(&self, fronted: Fronted);
 
     /// The endpoint [lets nobody in any more](crate::Endpoint::stop_listening), and it could not be told yet what is

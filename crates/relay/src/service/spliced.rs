@@ -39,7 +39,7 @@ impl Spliced {
         splice(client, spare, underway, &Meter::of_relay(bytes, traffic, at.token(), *from)).await
     }
 
-    /// Has the sockets end by a reset if the kernel says that one of them has broken: who is left learns that,
+    /// Has the sockets end by a reset if the kernel says that one of them has broken: who is left learns it,
     /// instead of an end that nobody meant, and no socket stays in the kernel to wait for the other side.
     pub(super) fn end_as_told(&self, why: &io::Error) {
         if why.raw_os_error().is_none() {

@@ -53,8 +53,8 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpLis
 }
 
 /// Gives a connection to the front if what it begins with is there already, and says that it is not for this
-/// endpoint: it needs neither a task nor a place, nor a limit of time. Returns all others, with what was read of
-/// them.
+/// endpoint: it needs neither a task nor a place, nor a limit of time. Returns all others, with what was read
+/// of them.
 fn unless_taken(endpoint: &EndpointCore, mut came: Came) -> Option<Came> {
     let Some(front) = endpoint.front.get().filter(|_| came.kind != CarrierKind::Mptcp) else {
         return Some(came);
@@ -68,8 +68,8 @@ fn unless_taken(endpoint: &EndpointCore, mut came: Came) -> Option<Came> {
     None
 }
 
-/// Reads what a socket has that was accepted just now, before the runtime knows whether there is something. What
-/// goes wrong is found again by whoever reads next.
+/// Reads what a socket has that was accepted just now, before the runtime knows whether there is something.
+/// What goes wrong is found again by whoever reads next.
 fn read_present(socket: &TcpStream, into: &mut Vec<u8>) {
     READ_BUFFER.with_borrow_mut(|buffer| {
         if let Ok((count, _)) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty()) {
