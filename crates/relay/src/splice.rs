@@ -318,8 +318,8 @@ impl Rest {
     }
 }
 
-/// Reads once. A read that finds less than it could take has had all that there is: the runtime is told so, as
-/// by one that would block, or it would have us ask once more for nothing.
+/// Reads once. A read that finds less than it could take has had all that there is: the runtime is told so,
+/// as by one that would block, or it would have us ask once more for nothing.
 fn read(from: &TcpStream, piece: &mut [u8]) -> io::Result<usize> {
     let mut short = None;
     let result = from.try_io(Interest::READABLE, || {

@@ -1,5 +1,5 @@
-//! What becomes of one side of a splice when the other ends or breaks. The server is made by hand: its sockets
-//! are looked at.
+//! What becomes of one side of a splice when the other ends or breaks. The server is made by hand: its
+//! sockets are looked at.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod loopback;

@@ -87,8 +87,8 @@ mod tests {
         }
     }
 
-    /// Whether nothing is delayed, and idle peers are asked; how long nothing may be acknowledged, and how much
-    /// may wait unsent.
+    /// Whether nothing is delayed, and idle peers are asked; how long nothing may be acknowledged, and how
+    /// much may wait unsent.
     fn options(socket: &TcpStream) -> (bool, bool, Option<Duration>, u32) {
         let socket = SockRef::from(socket);
         let (nodelay, keepalive) = (socket.tcp_nodelay().unwrap(), socket.keepalive().unwrap());

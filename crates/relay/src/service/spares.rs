@@ -68,8 +68,8 @@ impl Shared {
             () = ended(&socket) => return,
         };
         drop(place);
-        // Otherwise the server has left the address that it came from, or the reservation has ended. The order
-        // is taken apart elsewhere: this future would keep room for it for as long as what is spliced lasts.
+        // Otherwise the server has left the address that it came from, or the reservation has ended. The
+        // order is taken apart elsewhere: this future would keep room for it while what is spliced lasts.
         if let Some(spliced) = order.ok().and_then(|order| self.obey(socket, order)) {
             self.splice(spliced, true).await;
         }
