@@ -38,8 +38,10 @@ impl Reserved {
         let mut stream = connection.open_stream().await.unwrap();
         let salt = Salt::of(&SecretKey::generate());
         stream.write_all(&Message::Reserve(salt).encode()).await.unwrap();
-        let answer = timeout(LIMIT, Message::read(&mut stream)).await.unwrap().unwrap();
-        let Message::Reserved(reserved) = answer else { panic!("{answer:?}") };
+        let reserved = match timeout(LIMIT, Message::read(&mut stream)).await.unwrap().unwrap() {
+            Message::Reserved(reserved) => reserved,
+            other => panic!("no reservation: {other:?}"),
+        };
         Self {
             token: token_of(server.id(), &salt),
             key: Key::new(&reserved.key),

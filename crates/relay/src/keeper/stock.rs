@@ -160,6 +160,10 @@ impl Stock {
         tokio::select! {
             Some(news) = self.reports.recv() => {
                 self.note(&news);
+                // What came with it follows at once, so that all of it is acted upon once.
+                while let Ok(news) = self.reports.try_recv() {
+                    self.note(&news);
+                }
                 Vec::new()
             }
             Some(set) = self.addresses.changed() => {
