@@ -286,20 +286,23 @@ impl Shared {
         }
     }
 
-    /// Tells the server on a spare that a client is there, and splices.
-    async fn begin(&self, spare: TcpStream, client: Client, at: Splice) {
+    /// Joins a spare and a client, unless what joined them has ended. The server is to be told first that a
+    /// client is there.
+    fn join(&self, spare: TcpStream, client: Client, at: Splice) -> Option<Box<Spliced>> {
         let Client { socket, remote, first, since } = client;
         let key = {
             let mut table = lock(&self.table);
-            let Some(key) = table.key(&at) else { return table.ended(&at, 0) };
+            let Some(key) = table.key(&at) else {
+                table.ended(&at, 0);
+                return None;
+            };
             table.began(since.elapsed());
             key
         };
         let words = [encode_start(&key, at.number, remote), first].concat();
         let underway = Underway { there: Direction::going_on(words, false), ..Underway::default() };
-        let (bytes, since) = (AtomicU64::new(0), Instant::now());
-        let spliced = Spliced { at, client: socket, spare, underway, bytes, since };
-        self.splice(Box::new(spliced), true).await;
+        let (bytes, since, from) = (AtomicU64::new(0), Instant::now(), remote.ip());
+        Some(Box::new(Spliced { at, client: socket, spare, from, underway, bytes, since }))
     }
 
     /// Splices until either side ends, or this is to stop. What `is_new` is soon taken by its server.
@@ -308,13 +311,21 @@ impl Shared {
         let halt = tokio::select! {
             result = spliced.pass_on(is_new, &self.traffic) => {
                 tracing::debug!(at = ?spliced.at, ?result, "splice over");
+                if let Err(why) = &result {
+                    spliced.end_as_told(why);
+                }
                 None
             }
             // The server has left the address, or the relay stops, or another one goes on.
             halt = ended => halt.ok(),
         };
+        self.over(*spliced, halt);
+    }
+
+    /// A splice has ended, or halted.
+    fn over(&self, spliced: Spliced, halt: Option<Halt>) {
         match halt {
-            Some(Halt(gather)) => drop(gather.send(Halted(*spliced))),
+            Some(Halt(gather)) => drop(gather.send(Halted(spliced))),
             None => {
                 lock(&self.ends).forget(&spliced.at);
                 let (bytes, lasted) = (spliced.bytes.into_inner(), spliced.since.elapsed());

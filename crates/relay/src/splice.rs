@@ -8,7 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
@@ -42,19 +44,24 @@ thread_local! {
 
 /// Sets what sockets need that wait for long.
 pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
+    let options = SockRef::from(socket);
+    options.set_tcp_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    options.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    tune_accepted(socket)
+}
+
+/// The same for a socket that an endpoint has accepted: from its listener it has both what is not set here.
+pub(crate) fn tune_accepted(socket: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(socket);
-    socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 2);
     #[cfg(target_os = "linux")]
     let keepalive = keepalive.with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
+    // Accepted sockets inherit a path's limit, which would have us woken for each few packets. Without it the
+    // kernel takes twice what is under way.
     #[cfg(target_os = "linux")]
-    {
-        // Accepted sockets inherit a path's limit, which would have us woken for each few packets. Without it the
-        // kernel takes twice what is under way.
-        socket.set_tcp_notsent_lowat(0)?;
-        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    }
+    socket.set_tcp_notsent_lowat(0)?;
     Ok(())
 }
 
@@ -97,6 +104,17 @@ impl Direction {
     /// When the socket breaks.
     pub async fn flush(&mut self, to: &TcpStream) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx, to)).await
+    }
+
+    /// Writes as much of what was read as the socket takes now. Returns whether that is all.
+    ///
+    /// # Errors
+    /// When the socket breaks.
+    pub(crate) fn try_flush(&mut self, to: &TcpStream) -> io::Result<bool> {
+        match self.rest.write(to) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(self.rest.is_empty()),
+        }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
@@ -300,9 +318,25 @@ impl Rest {
     }
 }
 
+/// Reads once. A read that finds less than it could take has had all that there is: the runtime is told so,
+/// as by one that would block, or it would have us ask once more for nothing.
+fn read(from: &TcpStream, piece: &mut [u8]) -> io::Result<usize> {
+    let mut short = None;
+    let result = from.try_io(Interest::READABLE, || {
+        // Not read(2), whose way through the kernel is longer.
+        let (count, _) = rustix::net::recv(from, &mut *piece, RecvFlags::empty())?;
+        if (1..piece.len()).contains(&count) {
+            short = Some(count);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    });
+    short.map_or(result, Ok)
+}
+
 fn copy_on(from: &TcpStream, to: &TcpStream) -> io::Result<(usize, Rest)> {
     PIECE.with_borrow_mut(|piece| {
-        let count = from.try_read(piece)?;
+        let count = read(from, piece)?;
         let written = match to.try_write(&piece[..count]) {
             _ if count == 0 => 0,
             Ok(written) => written,

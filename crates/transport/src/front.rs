@@ -6,13 +6,14 @@ use tokio::net::TcpStream;
 
 /// Looks at what TCP connections that come in send first, and takes over those that are not for this endpoint.
 /// Until then each of them holds a place among the peers in their handshake, with their bounds in number and
-/// time.
+/// time; one that has said enough when it is accepted needs none.
 pub trait Front: Send + Sync + 'static {
     /// What is to be done with a connection that began with these bytes. Called again with more of them after
     /// [`Look::More`]; must come to an end within 16 KiB.
     fn look(&self, first: &[u8]) -> Look;
 
-    /// Takes a connection over, for which [`look`](Self::look) said so. Must not block.
+    /// Takes a connection over, for which [`look`](Self::look) said so. Must not block: it may be the task
+    /// that accepts others which calls.
     fn take(&self, fronted: Fronted);
 
     /// The endpoint [lets nobody in any more](crate::Endpoint::stop_listening), and it could not be told yet what is

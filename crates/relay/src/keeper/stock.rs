@@ -50,7 +50,7 @@ pub(super) struct Stock {
     addresses: Watch<Arc<AddressSet>>,
     origins: Arc<Mutex<Origins>>,
     /// Of the present reservation.
-    key: Option<Arc<Key>>,
+    key: Option<Key>,
     place: Option<RelayedAddr>,
     relay: Option<SocketAddr>,
     wanted: usize,
@@ -99,7 +99,7 @@ impl Stock {
         let (report, reports) = mpsc::unbounded_channel();
         (self.report, self.reports) = (report, reports);
         (self.dialling, self.waiting, self.not_before) = (0, 0, None);
-        (self.key, self.place, self.wanted) = (Some(Arc::new(key)), Some(place), spares.into());
+        (self.key, self.place, self.wanted) = (Some(key), Some(place), spares.into());
     }
 
     /// Where the relay is reached now.
@@ -160,6 +160,10 @@ impl Stock {
         tokio::select! {
             Some(news) = self.reports.recv() => {
                 self.note(&news);
+                // What came with it follows at once, so that all of it is acted upon once.
+                while let Ok(news) = self.reports.try_recv() {
+                    self.note(&news);
+                }
                 Vec::new()
             }
             Some(set) = self.addresses.changed() => {
@@ -196,7 +200,7 @@ struct Spare {
     endpoint: Endpoint,
     addresses: Watch<Arc<AddressSet>>,
     origins: Arc<Mutex<Origins>>,
-    key: Arc<Key>,
+    key: Key,
     place: RelayedAddr,
     relay: SocketAddr,
     number: u64,

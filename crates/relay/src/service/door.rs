@@ -1,6 +1,5 @@
 //! Tells what is the relay's of what comes over TCP.
 
-use futures_util::FutureExt;
 use std::sync::Arc;
 
 use whimbrel_base::RelayToken;
@@ -9,7 +8,7 @@ use whimbrel_transport::{Front, Fronted, Look};
 use super::{Shared, lock};
 use crate::hello::{self, Hello};
 use crate::spare::{OFFER, OFFERS};
-use crate::splice::tune;
+use crate::splice::tune_accepted;
 
 /// What sees each TCP connection first.
 pub(super) struct Door(pub(super) Arc<Shared>);
@@ -44,11 +43,11 @@ impl Front for Door {
 
     fn take(&self, fronted: Fronted) {
         let shared = self.0.clone();
-        if tune(&fronted.socket).is_err() {
+        if tune_accepted(&fronted.socket).is_err() {
             return;
         }
         match kind(&fronted.first) {
-            Kind::Spare => drop(tokio::spawn(FutureExt::boxed(shared.offered(fronted)))),
+            Kind::Spare => shared.offered(fronted),
             Kind::Client(token) => shared.client(token, fronted),
             Kind::Partial | Kind::Other => {}
         }
@@ -56,5 +55,62 @@ impl Front for Door {
 
     fn leave(&self, fronted: Fronted) {
         lock(&self.0.leftovers).strangers.push(fronted);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use socket2::SockRef;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
+    use whimbrel_transport::{Allow, Endpoint, ListenOptions};
+
+    use super::*;
+    use crate::splice::tune;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// Takes whatever comes.
+    struct Taker(mpsc::UnboundedSender<Fronted>);
+
+    impl Front for Taker {
+        fn look(&self, _: &[u8]) -> Look {
+            Look::Take
+        }
+
+        fn take(&self, fronted: Fronted) {
+            self.0.send(fronted).unwrap();
+        }
+    }
+
+    /// Whether nothing is delayed, and idle peers are asked; how long nothing may be acknowledged, and how
+    /// much may wait unsent.
+    fn options(socket: &TcpStream) -> (bool, bool, Option<Duration>, u32) {
+        let socket = SockRef::from(socket);
+        let (nodelay, keepalive) = (socket.tcp_nodelay().unwrap(), socket.keepalive().unwrap());
+        (nodelay, keepalive, socket.tcp_user_timeout().unwrap(), socket.tcp_notsent_lowat().unwrap())
+    }
+
+    /// By what it has from the endpoint's listener, and what is set when it comes.
+    #[tokio::test]
+    async fn a_socket_that_comes_to_a_relay_is_set_up_like_one_that_is_handed_over_to_it() {
+        let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
+        let (taken, mut came) = mpsc::unbounded_channel();
+        endpoint.set_front(Arc::new(Taker(taken)));
+        let _listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        let mut client = TcpStream::connect(("127.0.0.1", endpoint.port())).await.unwrap();
+        client.write_all(b"?").await.unwrap();
+        let fronted = tokio::time::timeout(LIMIT, came.recv()).await.unwrap().unwrap();
+        tune_accepted(&fronted.socket).unwrap();
+
+        let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let other = TcpStream::connect(plain.local_addr().unwrap()).await.unwrap();
+        assert_ne!(options(&fronted.socket), options(&other));
+        tune(&other).unwrap();
+        assert_eq!(options(&fronted.socket), options(&other));
     }
 }

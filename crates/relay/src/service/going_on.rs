@@ -1,7 +1,7 @@
 //! How a relay begins, with what another one left.
 
 use futures_util::FutureExt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -177,8 +177,10 @@ impl Prepared {
                 };
                 let (client, spare) = (next()?, next()?);
                 let bytes = AtomicU64::new(left.bytes);
+                // One that has gone is as good as any.
+                let from = client.peer_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
                 self.shared.traffic.begin(left.bytes);
-                self.splices.push(Spliced { at, client, spare, underway, bytes, since: now });
+                self.splices.push(Spliced { at, client, spare, from, underway, bytes, since: now });
             }
             Head::Stranger { remote } => {
                 self.strangers.push(Fronted { socket: next()?, remote, first: body });
@@ -279,5 +281,26 @@ fn outlet(endpoint: &Endpoint, out: &estate::Out) -> Option<Outlet> {
 impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared").field("id", &self.endpoint.id()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The key of its reservation stayed in it, and all that its client said.
+    #[tokio::test]
+    async fn the_task_of_a_spare_holds_less_than_a_kilobyte_while_it_waits_and_while_it_is_spliced() {
+        let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
+        let Prepared { shared, .. } = Prepared::new(endpoint, Allow::Any, Limits::default(), Vec::new());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_begin, begun) = oneshot::channel();
+        // A future has room for the largest of its states.
+        let size = size_of_val(&shared.spare(socket, begun, None));
+        assert!(size < 1024, "{size} bytes");
     }
 }

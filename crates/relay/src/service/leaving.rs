@@ -186,7 +186,7 @@ fn push<const N: usize>(estate: &mut Estate, head: Head, body: Vec<u8>, sockets:
 
 impl Spliced {
     fn hand_over(self, estate: &mut Estate) {
-        let Self { at, client, spare: socket, underway, bytes, since: _ } = self;
+        let Self { at, client, spare: socket, underway, bytes, .. } = self;
         let (spare, generation) = at.hand_over();
         match (underway.there.into_parts(), underway.back.into_parts()) {
             (Ok((mut body, there_ended)), Ok((behind, back_ended))) => {

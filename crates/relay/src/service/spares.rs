@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use whimbrel_transport::Fronted;
 
-use super::{Order, Shared, Spare, is_open, lock};
+use super::{Order, Shared, Spare, Spliced, is_open, lock};
 use crate::reservations::{Match, Refusal};
 use crate::sources::Place;
 
 impl Shared {
     /// Takes a spare, if it is one.
-    pub(super) async fn offered(self: Arc<Self>, fronted: Fronted) {
+    pub(super) fn offered(self: Arc<Self>, fronted: Fronted) {
         let (begin, mut begun) = oneshot::channel();
         let is_waiting = |spare: &Spare| !spare.is_closed();
         let offered = {
@@ -26,21 +27,30 @@ impl Shared {
         match offered {
             Ok(Some(Match { client, splice, displaced, .. })) => {
                 self.end(displaced);
-                self.begin(socket, client, splice).await;
+                let spliced = self.join(socket, client, splice);
+                self.spawn_splice(spliced);
             }
             Ok(None) => {
                 let most = lock(&self.table).limits().spares_per_address;
                 if let Some(place) = self.sources.enter(remote.ip(), most) {
-                    return self.spare(socket, begun, Some(place)).await;
+                    tokio::spawn(FutureExt::boxed(self.spare(socket, begun, Some(place))));
+                    return;
                 }
                 tracing::debug!(%remote, refusal = %Refusal::EnoughSpares, "spare turned away");
                 // The table takes it for one that has ended, unless a client has come for it meanwhile.
                 begun.close();
                 if let Ok(order) = begun.try_recv() {
-                    self.obey(socket, order).await;
+                    let spliced = self.obey(socket, order);
+                    self.spawn_splice(spliced);
                 }
             }
             Err(refusal) => tracing::debug!(%remote, %refusal, "spare turned away"),
+        }
+    }
+
+    fn spawn_splice(self: Arc<Self>, spliced: Option<Box<Spliced>>) {
+        if let Some(spliced) = spliced {
+            tokio::spawn(FutureExt::boxed(async move { self.splice(spliced, true).await }));
         }
     }
 
@@ -58,17 +68,22 @@ impl Shared {
             () = ended(&socket) => return,
         };
         drop(place);
-        // Otherwise the server has left the address that it came from, or the reservation has ended.
-        if let Ok(order) = order {
-            self.obey(socket, order).await;
+        // Otherwise the server has left the address that it came from, or the reservation has ended. The
+        // order is taken apart elsewhere: this future would keep room for it while what is spliced lasts.
+        if let Some(spliced) = order.ok().and_then(|order| self.obey(socket, order)) {
+            self.splice(spliced, true).await;
         }
     }
 
-    async fn obey(&self, socket: TcpStream, order: Order) {
+    /// Does what the task that has a spare is told. Returns what it is to splice.
+    fn obey(&self, socket: TcpStream, order: Order) -> Option<Box<Spliced>> {
         match order {
-            Order::Begin(client, splice) => self.begin(socket, client, splice).await,
-            // If nobody gathers them the relay has ended meanwhile.
-            Order::Leave(spare, gather) => drop(gather.send((spare, socket))),
+            Order::Begin(client, splice) => self.join(socket, client, splice),
+            Order::Leave(spare, gather) => {
+                // If nobody gathers them the relay has ended meanwhile.
+                let _ = gather.send((spare, socket));
+                None
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use whimbrel_base::{EndpointId, RelayedAddr};
@@ -37,9 +38,11 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpLis
     loop {
         match listener.accept().await {
             Ok((socket, remote)) => {
-                let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
                 let came = Came { socket, remote, kind, relay: None, first: Vec::new() };
-                tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
+                if let Some(came) = unless_taken(&endpoint, came) {
+                    let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
+                    tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
@@ -47,6 +50,32 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpLis
             }
         }
     }
+}
+
+/// Gives a connection to the front if what it begins with is there already, and says that it is not for this
+/// endpoint: it needs neither a task nor a place, nor a limit of time. Returns all others, with what was read
+/// of them.
+fn unless_taken(endpoint: &EndpointCore, mut came: Came) -> Option<Came> {
+    let Some(front) = endpoint.front.get().filter(|_| came.kind != CarrierKind::Mptcp) else {
+        return Some(came);
+    };
+    read_present(&came.socket, &mut came.first);
+    if came.first.is_empty() || front.look(&came.first) != Look::Take {
+        return Some(came);
+    }
+    let Came { socket, remote, first, .. } = came;
+    front.take(Fronted { socket, remote, first });
+    None
+}
+
+/// Reads what a socket has that was accepted just now, before the runtime knows whether there is something.
+/// What goes wrong is found again by whoever reads next.
+fn read_present(socket: &TcpStream, into: &mut Vec<u8>) {
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        if let Ok((count, _)) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty()) {
+            into.extend_from_slice(&buffer[..count]);
+        }
+    });
 }
 
 /// Serves a connection that a relay passes on.
@@ -128,11 +157,13 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
 /// Reads until it can be told what is to be done.
 async fn look(socket: &TcpStream, first: &mut Vec<u8>, tell: impl Fn(&[u8]) -> Look) -> io::Result<Look> {
     loop {
-        read_once(socket, first).await?;
-        match tell(first) {
-            Look::More => {}
-            told => return Ok(told),
+        if !first.is_empty() {
+            match tell(first) {
+                Look::More => {}
+                told => return Ok(told),
+            }
         }
+        read_once(socket, first).await?;
     }
 }
 
@@ -143,14 +174,23 @@ async fn read_once(socket: &TcpStream, into: &mut Vec<u8>) -> io::Result<()> {
     if room == 0 {
         return Err(io::Error::other("record without end"));
     }
-    READ_BUFFER.with_borrow_mut(|buffer| match socket.try_read(&mut buffer[..room]) {
-        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(n) => {
-            into.extend_from_slice(&buffer[..n]);
-            Ok(())
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        let mut came = None;
+        let read = socket.try_io(Interest::READABLE, || {
+            let (count, _) = rustix::net::recv(socket, &mut buffer[..room], RecvFlags::empty())?;
+            came = Some(count);
+            // Less than there was room for: nothing is left, as a further read would find out.
+            if (1..room).contains(&count) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        match (came, read) {
+            (Some(0), _) => Err(io::ErrorKind::UnexpectedEof.into()),
+            (Some(count), _) => {
+                into.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            (None, read) => read,
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error),
     })
 }
 
@@ -272,5 +312,83 @@ impl Arrival for Incoming {
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::Endpoint;
+    use crate::front::Front;
+
+    /// More than a busy machine needs.
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// Takes what begins with "take", and keeps it.
+    #[derive(Default)]
+    struct Taker(Mutex<Vec<Fronted>>);
+
+    impl Front for Taker {
+        fn look(&self, first: &[u8]) -> Look {
+            match first {
+                [b't', b'a', b'k', b'e', ..] => Look::Take,
+                _ if b"take".starts_with(first) => Look::More,
+                _ => Look::Pass,
+            }
+        }
+
+        fn take(&self, fronted: Fronted) {
+            self.0.lock().unwrap().push(fronted);
+        }
+    }
+
+    /// A client, and its connection as it was accepted, with these bytes in the kernel.
+    async fn came(bytes: &[u8]) -> (TcpStream, Came) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(bytes).await.unwrap();
+        let (socket, remote) = listener.accept().await.unwrap();
+        if !bytes.is_empty() {
+            tokio::time::timeout(LIMIT, socket.readable()).await.unwrap().unwrap();
+        }
+        (client, Came { socket, remote, relay: None, kind: CarrierKind::Tcp, first: Vec::new() })
+    }
+
+    #[tokio::test]
+    async fn what_has_said_enough_when_it_is_accepted_is_taken_at_once_and_of_all_else_no_byte_is_lost() {
+        let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
+        let taker = Arc::new(Taker::default());
+        endpoint.set_front(taker.clone());
+        for bytes in [&b"take this"[..], b"ta", b"pass", b""] {
+            let (_client, came) = came(bytes).await;
+            let left = unless_taken(endpoint.inner(), came).map(|came| came.first);
+            let taken = taker.0.lock().unwrap().pop().map(|fronted| fronted.first);
+            match bytes {
+                b"take this" => assert_eq!((left, taken.as_deref()), (None, Some(bytes))),
+                _ => assert_eq!((left.as_deref(), taken), (Some(bytes), None)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_read_already_is_looked_at_before_more_is_waited_for() {
+        let taker = Taker::default();
+        for (bytes, expected) in [(&b"take"[..], Look::Take), (&b"pass"[..], Look::Pass)] {
+            let (_client, came) = came(b"").await;
+            let mut first = bytes.to_vec();
+            let looking = look(&came.socket, &mut first, |first| taker.look(first));
+            assert_eq!(tokio::time::timeout(LIMIT, looking).await.unwrap().unwrap(), expected);
+        }
+        let (mut client, came) = came(b"ta").await;
+        let mut first = Vec::new();
+        let looking = look(&came.socket, &mut first, |first| taker.look(first));
+        let (told, sent) = tokio::join!(tokio::time::timeout(LIMIT, looking), client.write_all(b"ke"));
+        sent.unwrap();
+        assert_eq!((told.unwrap().unwrap(), &first[..]), (Look::Take, &b"take"[..]));
     }
 }

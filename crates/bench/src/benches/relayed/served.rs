@@ -59,7 +59,6 @@ impl Served {
 
     /// Serves one client to its end.
     async fn serve(self: Arc<Self>, mut stream: TcpStream) -> std::io::Result<()> {
-        stream.set_nodelay(true)?;
         let what = {
             let mut first = vec![0; self.first];
             stream.read_exact(&mut first).await?;
@@ -89,7 +88,10 @@ impl Served {
         let (at, mut tasks) = (listener.local_addr()?, JoinSet::new());
         tasks.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(self.clone().serve(stream));
+                // As on one that was dialled.
+                if stream.set_nodelay(true).is_ok() {
+                    tokio::spawn(self.clone().serve(stream));
+                }
             }
         });
         Ok((at, tasks))

@@ -1,0 +1,111 @@
+//! What becomes of one side of a splice when the other ends or breaks. The server is made by hand: its
+//! sockets are looked at.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod loopback;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use whimbrel_base::{RelayToken, SecretKey, Ticket};
+use whimbrel_relay::spare::{Key, Offer, START, decode_start};
+use whimbrel_relay::wire::Message;
+use whimbrel_relay::{Limits, Relay, Salt, control_name, token_of};
+use whimbrel_transport::{Allow, Connection, Endpoint, Stream};
+
+use loopback::{LIMIT, endpoint, relay};
+
+const TEST: u8 = 119;
+
+/// A reservation, and the control connection that holds it.
+struct Reserved {
+    token: RelayToken,
+    key: Key,
+    _control: (Endpoint, Connection, Stream),
+}
+
+impl Reserved {
+    async fn at(relay: &Relay) -> Self {
+        let at = relay.endpoint().addr();
+        let server = endpoint(TEST, 2).await;
+        let ticket = Ticket::new(at.id, at.addrs, Some(control_name().unwrap()));
+        let connection = timeout(LIMIT, server.connect(ticket)).await.unwrap().unwrap();
+        let mut stream = connection.open_stream().await.unwrap();
+        let salt = Salt::of(&SecretKey::generate());
+        stream.write_all(&Message::Reserve(salt).encode()).await.unwrap();
+        let reserved = match timeout(LIMIT, Message::read(&mut stream)).await.unwrap().unwrap() {
+            Message::Reserved(reserved) => reserved,
+            other => panic!("no reservation: {other:?}"),
+        };
+        Self {
+            token: token_of(server.id(), &salt),
+            key: Key::new(&reserved.key),
+            _control: (server, connection, stream),
+        }
+    }
+}
+
+/// A ClientHello that asks for this server name, and nothing else.
+fn hello(name: &str) -> Vec<u8> {
+    let sized = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+    let names = sized(&[&[0][..], &sized(name.as_bytes())].concat());
+    let extensions = [&[0, 0][..], &sized(&names)].concat();
+    // Version, random, no session, one suite, no compression.
+    let head = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 0x01, 1, 0]].concat();
+    let body = [head, sized(&extensions)].concat();
+    let length = (body.len() as u32).to_be_bytes();
+    [&[22, 3, 1][..], &sized(&[&[1][..], &length[1..], &body].concat())].concat()
+}
+
+/// A client and a server's side of one connection through the relay, over which the ClientHello has come.
+async fn joined(relay: &Relay, at: SocketAddr, reserved: &Reserved, number: u64) -> (TcpStream, TcpStream) {
+    let mut server = TcpStream::connect(at).await.unwrap();
+    let offer = Offer { token: reserved.token, origin: 1, number };
+    server.write_all(&offer.encode(&reserved.key)).await.unwrap();
+    let waits = async {
+        while relay.stats().spares == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(LIMIT, waits).await.expect("the spare is not kept");
+    let (mut client, hello) = (TcpStream::connect(at).await.unwrap(), hello(&reserved.token.to_string()));
+    client.write_all(&hello).await.unwrap();
+    let (mut start, mut came) = ([0; START], vec![0; hello.len()]);
+    timeout(LIMIT, server.read_exact(&mut start)).await.expect("nobody comes").unwrap();
+    timeout(LIMIT, server.read_exact(&mut came)).await.expect("no ClientHello comes").unwrap();
+    assert_eq!(decode_start(&reserved.key, number, &start), Some(client.local_addr().unwrap()));
+    assert_eq!(came, hello);
+    (client, server)
+}
+
+/// What a side hears at the end.
+async fn end_of(mut side: TcpStream) -> io::Result<usize> {
+    timeout(LIMIT, side.read(&mut [0; 9])).await.expect("it does not end")
+}
+
+fn reset(socket: TcpStream) {
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(socket);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_breaks_on_one_side_of_a_relay_is_broken_on_the_other_and_what_ends_ends() {
+    let relay = relay(TEST, 1, Allow::Any, Limits::default()).await;
+    let (at, reserved) = (relay.endpoint().addr().addrs[0], Reserved::at(&relay).await);
+    let (client, server) = joined(&relay, at, &reserved, 1).await;
+    drop(client);
+    assert_eq!(end_of(server).await.unwrap(), 0);
+
+    let (client, server) = joined(&relay, at, &reserved, 2).await;
+    reset(client);
+    assert_eq!(end_of(server).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+
+    let (client, server) = joined(&relay, at, &reserved, 3).await;
+    reset(server);
+    assert_eq!(end_of(client).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+}
