@@ -33,6 +33,18 @@ pub(crate) enum Ended {
     Idle,
 }
 
+/// How the connection stands at the end of a turn, read under one lock.
+struct Standing {
+    is_over: bool,
+    /// When the engine wants to be told the time next.
+    deadline: Option<Instant>,
+    /// When the engine may rest if nothing happens before, unless that is over.
+    rests_from: Option<Instant>,
+    /// When the timer fires.
+    armed: Option<Instant>,
+    may_rest: bool,
+}
+
 /// Completes when the connection is over or may rest. To be spawned as a task of its own.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -95,16 +107,23 @@ impl Driver {
         stats.stream_bytes_sent + stats.stream_bytes_resent
     }
 
+    fn standing(&self) -> Standing {
+        let state = self.shared.lock();
+        Standing {
+            is_over: state.engine.is_over(),
+            deadline: state.engine.poll_timeout(),
+            rests_from: state.engine.rests_from().filter(|at| *at > Instant::now()),
+            armed: state.armed,
+            // By a later time than the line before, so that no moment is neither ahead nor over.
+            may_rest: state.may_rest(),
+        }
+    }
+
     /// Lets the engine do what is due. True if it did something. With `again` this is called again soon:
     /// until then no timer is needed, and setting one may have the runtime wake a thread.
-    fn drive_timers(&mut self, cx: &mut Context<'_>, again: bool) -> bool {
-        let (deadline, rest, armed) = {
-            let state = self.shared.lock();
-            (state.engine.poll_timeout(), state.engine.rests_from(), state.armed)
-        };
-        // Once that is over, it may rest at the end of a turn.
-        let rest = rest.filter(|at| *at > Instant::now());
-        let Some(deadline) = [deadline, rest, self.farewell].into_iter().flatten().min() else {
+    fn drive_timers(&mut self, cx: &mut Context<'_>, standing: &Standing, again: bool) -> bool {
+        let Standing { deadline, rests_from, armed, .. } = *standing;
+        let Some(deadline) = [deadline, rests_from, self.farewell].into_iter().flatten().min() else {
             return false;
         };
         // An armed timer that fires too early does no harm, and saves re-arming for each segment.
@@ -153,13 +172,7 @@ impl Driver {
 
     /// Once the connection is over: ends the paths, and waits shortly until the peer did so too.
     fn poll_farewell(&mut self) -> Poll<()> {
-        let paths = {
-            let state = self.shared.lock();
-            if !state.engine.is_over() {
-                return Poll::Pending;
-            }
-            state.paths.clone()
-        };
+        let paths = self.shared.lock().paths.clone();
         for path in &paths {
             // With the connection over the engine has only its last words left to say.
             if !matches!(path.flush(&*self.shared), Ok(Flow::Blocked)) {
@@ -179,16 +192,22 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         let mut more = self.drive_paths(cx);
-        // Before the timers, which are set for its end too.
-        if self.poll_farewell().is_ready() {
-            self.shared.lock().paths.clear();
-            return Poll::Ready(Ended::Over);
+        let mut standing = self.standing();
+        if standing.is_over {
+            // Before the timers, which are set for its end too.
+            if self.poll_farewell().is_ready() {
+                self.shared.lock().paths.clear();
+                return Poll::Ready(Ended::Over);
+            }
+            // Something may have been sent.
+            standing = self.standing();
         }
-        if self.drive_timers(cx, more != More::No) {
+        if self.drive_timers(cx, &standing, more != More::No) {
             more = More::AtOnce;
         }
         match more {
-            More::No if self.shared.lock().may_rest() => return Poll::Ready(Ended::Idle),
+            // Whoever has it rest looks again, under the lock.
+            More::No if standing.may_rest => return Poll::Ready(Ended::Idle),
             More::No => {}
             // Others first: whoever reads what came in finds it still in the processor's caches.
             More::AtOnce => cx.waker().wake_by_ref(),
