@@ -65,6 +65,13 @@ struct Incoming {
     plaintext: Vec<u8>,
 }
 
+/// What a read came to.
+struct Came {
+    flow: Flow,
+    /// Whether there is something to send then; `None` if nobody looked.
+    has_segment: Option<bool>,
+}
+
 /// What the socket did not take yet. The lock keeps records in order.
 #[derive(Default)]
 struct Outgoing {
@@ -118,12 +125,15 @@ impl TcpCarrier {
     /// Reads and writes once, as far as the socket goes, and registers for what it does not give now.
     pub(crate) fn drive(&self, engine: &impl Segments, cx: &mut Context<'_>) -> Result<Worked, PathError> {
         let mut worked = Worked::default();
+        let mut has_segment = None;
         while let Poll::Ready(ready) = self.socket.poll_read_ready(cx) {
             ready?;
             worked.read = true;
+            let came = self.read(engine)?;
+            has_segment = came.has_segment;
             // A read that finds less than it could take clears the readiness; asking again then
             // registers for more.
-            if self.read(engine)? == Flow::More {
+            if came.flow == Flow::More {
                 worked.again = true;
                 break;
             }
@@ -137,7 +147,8 @@ impl TcpCarrier {
         if self.is_blocked() && self.socket.poll_write_ready(cx).is_pending() {
             return Ok(worked);
         }
-        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !engine.has_segment(self.id) {
+        let has_segment = || has_segment.unwrap_or_else(|| engine.has_segment(self.id));
+        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !has_segment() {
             return Ok(worked);
         }
         if self.flush(engine)? == Flow::Blocked
@@ -159,13 +170,26 @@ impl TcpCarrier {
     }
 
     /// Reads once, and hands whole segments to the engine.
-    fn read(&self, engine: &impl Segments) -> Result<Flow, PathError> {
+    fn read(&self, engine: &impl Segments) -> Result<Came, PathError> {
         let result = READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, engine));
-        engine.announce();
-        result
+        match result {
+            // Looking says that the path takes more.
+            Ok((flow, Some(now))) if !self.is_blocked() => {
+                Ok(Came { flow, has_segment: Some(engine.announce_and_look(now, self.id)) })
+            }
+            result => {
+                engine.announce();
+                result.map(|(flow, _)| Came { flow, has_segment: None })
+            }
+        }
     }
 
-    fn read_into(&self, buffer: &mut [u8], engine: &impl Segments) -> Result<Flow, PathError> {
+    /// Tells beside it when something came.
+    fn read_into(
+        &self,
+        buffer: &mut [u8],
+        engine: &impl Segments,
+    ) -> Result<(Flow, Option<Instant>), PathError> {
         let mut incoming = lock(&self.incoming);
         let Incoming { opener, ciphertext, plaintext } = &mut *incoming;
         let held = ciphertext.len();
@@ -173,7 +197,7 @@ impl TcpCarrier {
         let (n, flow) = match self.read_socket(&mut buffer[held..])? {
             Some((0, _)) => return Err(PathError::Closed),
             Some(read) => read,
-            None => return Ok(Flow::Blocked),
+            None => return Ok((Flow::Blocked, None)),
         };
         let end = held + n;
         let now = Instant::now();
@@ -211,7 +235,7 @@ impl TcpCarrier {
         if ciphertext.len() >= READ_SIZE / 2 {
             return Err(TlsError::Internal("record without end").into());
         }
-        Ok(flow)
+        Ok((flow, Some(now)))
     }
 
     /// Reads once; `None` if nothing is there. A short read has emptied the socket: saying so to the

@@ -43,6 +43,13 @@ impl Segments for Shared {
         self.dispatch(&mut self.lock());
     }
 
+    fn announce_and_look(&self, now: Instant, path: PathId) -> bool {
+        let mut state = self.lock();
+        // What is announced may be a reason to say something.
+        self.dispatch(&mut state);
+        state.engine.has_transmit(now, path)
+    }
+
     fn has_segment(&self, path: PathId) -> bool {
         self.lock().engine.has_transmit(Instant::now(), path)
     }
