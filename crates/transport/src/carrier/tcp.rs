@@ -1,6 +1,7 @@
 //! The `tcp` carrier (and `mptcp`, which differs in its socket only): a socket, its TLS channel, and
 //! nothing that waits.
 
+mod incoming;
 mod pace;
 mod socket;
 
@@ -12,24 +13,19 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::RecvFlags;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use whimbrel_proto::{PathId, segment};
 
+use self::incoming::Incoming;
 use self::pace::Pace;
 pub(crate) use self::socket::{kind_of, stream_socket, tune};
-use super::segments::assemble;
 use super::sys::{has_unacknowledged, tcp_stats};
 use super::{CarrierKind, CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
-use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
-
-/// Room for one read: many records at once.
-const READ_SIZE: usize = 128 * 1024;
+use crate::tls::{Records, Sealer, TlsChannel, TlsError};
 
 thread_local! {
-    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
     /// Lent to whichever path is being written, so that idle ones hold no buffer.
     static WRITE_MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static SEGMENT: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(segment::MAX_SEGMENT));
@@ -53,23 +49,6 @@ pub(crate) struct TcpCarrier {
     owes: AtomicBool,
     /// The last read ended the handshake.
     fresh: AtomicBool,
-}
-
-/// What came in and is not whole yet. The lock keeps reads in order.
-struct Incoming {
-    /// Opens records, once the handshake is over.
-    opener: Option<Opener>,
-    /// An incomplete record.
-    ciphertext: Vec<u8>,
-    /// An incomplete segment.
-    plaintext: Vec<u8>,
-}
-
-/// What a read came to.
-struct Came {
-    flow: Flow,
-    /// Whether there is something to send then; `None` if nobody looked.
-    has_segment: Option<bool>,
 }
 
 /// What the socket did not take yet. The lock keeps records in order.
@@ -114,7 +93,7 @@ impl TcpCarrier {
             kind,
             socket,
             tls: Mutex::new(tls),
-            incoming: Mutex::new(Incoming { opener: None, ciphertext, plaintext: Vec::new() }),
+            incoming: Mutex::new(Incoming::new(ciphertext)),
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
             owes: AtomicBool::new(true),
@@ -164,100 +143,9 @@ impl TcpCarrier {
     pub(crate) fn feed(&self, engine: &impl Segments, plaintext: &[u8]) -> Result<(), PathError> {
         let now = Instant::now();
         let take = |segment: &[u8]| engine.take_segment(now, self.id, segment);
-        let result = assemble(&mut lock(&self.incoming).plaintext, plaintext, take);
+        let result = lock(&self.incoming).feed(plaintext, take);
         engine.announce();
         result
-    }
-
-    /// Reads once, and hands whole segments to the engine.
-    fn read(&self, engine: &impl Segments) -> Result<Came, PathError> {
-        let result = READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, engine));
-        match result {
-            // Looking says that the path takes more.
-            Ok((flow, Some(now))) if !self.is_blocked() => {
-                Ok(Came { flow, has_segment: Some(engine.announce_and_look(now, self.id)) })
-            }
-            result => {
-                engine.announce();
-                result.map(|(flow, _)| Came { flow, has_segment: None })
-            }
-        }
-    }
-
-    /// Tells beside it when something came.
-    fn read_into(
-        &self,
-        buffer: &mut [u8],
-        engine: &impl Segments,
-    ) -> Result<(Flow, Option<Instant>), PathError> {
-        let mut incoming = lock(&self.incoming);
-        let Incoming { opener, ciphertext, plaintext } = &mut *incoming;
-        let held = ciphertext.len();
-        buffer[..held].copy_from_slice(ciphertext);
-        let (n, flow) = match self.read_socket(&mut buffer[held..])? {
-            Some((0, _)) => return Err(PathError::Closed),
-            Some(read) => read,
-            None => return Ok((Flow::Blocked, None)),
-        };
-        let end = held + n;
-        let now = Instant::now();
-        let mut result = Ok(());
-        let mut sink = |plain: &[u8]| {
-            if result.is_ok() {
-                result = assemble(plaintext, plain, |segment| engine.take_segment(now, self.id, segment));
-            }
-        };
-        let used = match opener {
-            Some(opener) => {
-                let used = opener.open(&mut buffer[..end], sink).inspect_err(|error| self.refuse(error))?;
-                if opener.owes_update() {
-                    self.owes.store(true, Ordering::Relaxed);
-                }
-                used
-            }
-            None => {
-                let mut tls = lock(&self.tls);
-                let used = tls.receive(&mut buffer[..end], &mut sink)?;
-                *opener = tls.release(&buffer[used..end])?;
-                self.fresh.store(opener.is_some(), Ordering::Relaxed);
-                if !tls.outgoing().waiting().is_empty() {
-                    self.owes.store(true, Ordering::Relaxed);
-                }
-                used
-            }
-        };
-        result?;
-        ciphertext.clear();
-        ciphertext.extend_from_slice(&buffer[used..end]);
-        if ciphertext.is_empty() {
-            *ciphertext = Vec::new();
-        }
-        if ciphertext.len() >= READ_SIZE / 2 {
-            return Err(TlsError::Internal("record without end").into());
-        }
-        Ok((flow, Some(now)))
-    }
-
-    /// Reads once; `None` if nothing is there. A short read has emptied the socket: saying so to the
-    /// runtime at once (as its own reads do) spares the call that would only tell that.
-    fn read_socket(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Flow)>> {
-        let mut short = None;
-        let result = self.socket.try_io(Interest::READABLE, || {
-            // Not read(2), whose way through the kernel is longer.
-            let (n, _) = rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty())?;
-            if n > 0 && n < buffer.len() {
-                short = Some(n);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(n)
-        });
-        match (result, short) {
-            (_, Some(n)) => Ok(Some((n, Flow::Idle))),
-            (Ok(n), None) => Ok(Some((n, Flow::More))),
-            (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            (Err(error), None) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-            (Err(error), None) => Err(error),
-        }
     }
 
     /// The socket took no more when it was last written to: not worth trying until it says so.
