@@ -153,28 +153,34 @@ impl TcpCarrier {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it.
-    pub(crate) fn try_flush(&self, engine: &impl Segments) -> Option<Result<Flow, PathError>> {
+    /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it. `now`: the
+    /// clock was looked at just now.
+    pub(crate) fn try_flush(
+        &self,
+        engine: &impl Segments,
+        now: Option<Instant>,
+    ) -> Option<Result<Flow, PathError>> {
         let mut outgoing = try_lock(&self.outgoing)?;
-        self.flush_locked(&mut outgoing, engine, || try_lock(&self.tls))
+        self.flush_locked(&mut outgoing, engine, now, || try_lock(&self.tls))
     }
 
     /// Writes what waits, for as long as the socket takes it.
     pub(crate) fn flush(&self, engine: &impl Segments) -> Result<Flow, PathError> {
         let mut outgoing = lock(&self.outgoing);
         // A lock that is waited for is always had.
-        self.flush_locked(&mut outgoing, engine, || Some(lock(&self.tls))).unwrap_or(Ok(Flow::More))
+        self.flush_locked(&mut outgoing, engine, None, || Some(lock(&self.tls))).unwrap_or(Ok(Flow::More))
     }
 
     fn flush_locked<'a>(
         &'a self,
         outgoing: &mut Outgoing,
         engine: &impl Segments,
+        now: Option<Instant>,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         self.blocked.store(false, Ordering::Relaxed);
         self.owes.store(false, Ordering::Relaxed);
-        let result = self.flush_all(outgoing, engine, tls);
+        let result = self.flush_all(outgoing, engine, now, tls);
         match &result {
             Some(Ok(Flow::Blocked)) => self.blocked.store(true, Ordering::Relaxed),
             Some(Ok(_)) => {}
@@ -188,10 +194,12 @@ impl TcpCarrier {
         &'a self,
         outgoing: &mut Outgoing,
         engine: &impl Segments,
+        mut known: Option<Instant>,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         loop {
-            let now = Instant::now();
+            // Good for what leaves at once, not for what follows a write to the socket.
+            let now = known.take().unwrap_or_else(Instant::now);
             if !self.kernel_has_room(outgoing, now) {
                 return Some(Ok(Flow::Blocked));
             }
