@@ -222,14 +222,19 @@ impl Future for Driver {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::net::IpAddr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use whimbrel_base::{ConnectionId, SecretKey};
     use whimbrel_proto::{CloseCode, Config, Connection as Engine};
 
     use super::*;
-    use crate::carrier::{CarrierKind, TcpCarrier};
+    use crate::carrier::{CarrierKind, Carriers, TcpCarrier};
+    use crate::locked;
     use crate::path_io::PathIo;
     use crate::tls::{TlsChannel, TlsIdentity};
+    use crate::{Allow, Endpoint, ListenOptions, ManualMonitor};
 
     /// Its peer never ends its side of the carrier: only the timer ends the wait.
     #[tokio::test]
@@ -258,5 +263,40 @@ mod tests {
         let over = tokio::time::timeout(FAREWELL * 5, driver).await;
         assert!(over.is_ok(), "the driver waits for a peer that says nothing");
         drop(silent);
+    }
+
+    /// Of what a small message takes here, locks are a good part. On each side: a turn of the driver takes four,
+    /// two reads and the write between them five.
+    #[tokio::test]
+    async fn a_byte_there_and_one_back_lock_the_connections_ends_no_more_than_twenty_times() {
+        let bind = |last: u8| {
+            let monitor = ManualMonitor::new([IpAddr::from([127, 0, 173, last])]);
+            Endpoint::builder().monitor(monitor).carriers(Carriers::Only(CarrierKind::Tcp)).bind()
+        };
+        let (client, server) = (bind(1).await.unwrap(), bind(2).await.unwrap());
+        let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        let echo = tokio::spawn(async move {
+            let connection = listener.accept().await.unwrap();
+            let mut stream = connection.accept_stream().await.unwrap();
+            let mut byte = [0];
+            while stream.read_exact(&mut byte).await.is_ok() && stream.write_all(&byte).await.is_ok() {}
+        });
+        let connection = client.connect(server.addr()).await.unwrap();
+        let mut stream = connection.open_stream().await.unwrap();
+        let mut counts = Vec::new();
+        for _ in 0..400 {
+            // Everything runs on this thread.
+            let before = locked::taken();
+            let mut byte = [7];
+            stream.write_all(&byte).await.unwrap();
+            let answer = stream.read_exact(&mut byte);
+            tokio::time::timeout(Duration::from_secs(20), answer).await.unwrap().unwrap();
+            counts.push(locked::taken() - before);
+        }
+        echo.abort();
+        // The first words on a path take more, and so do timers now and then.
+        counts.sort_unstable();
+        let usual = counts[counts.len() / 2];
+        assert!((10..=20).contains(&usual), "{usual} times");
     }
 }
