@@ -265,8 +265,8 @@ mod tests {
         drop(silent);
     }
 
-    /// Of what a small message takes here, locks are a good part. On each side: a turn of the driver takes four,
-    /// two reads and the write between them five.
+    /// Of what a small message takes here, locks are a good part. On each side: a turn of the driver takes
+    /// four, two reads and the write between them five.
     #[tokio::test]
     async fn a_byte_there_and_one_back_lock_the_connections_ends_no_more_than_twenty_times() {
         let bind = |last: u8| {

@@ -38,7 +38,8 @@ pub(crate) fn step<'a>(reader: &mut Reader<'a>) -> Result<Step<'a>, DecodeError>
     Ok(decode_body(kind, &mut body)?.map_or(Step::Skipped, Step::Frame))
 }
 
-/// Bytes of a stream: as a [`Piece`](super::Piece) of a message far smaller than what a [`Frame`] has room for.
+/// Bytes of a stream: as a [`Piece`](super::Piece) of a message, far smaller than what a [`Frame`] has room
+/// for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamPiece<'a> {
     /// Of which stream.

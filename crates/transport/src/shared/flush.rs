@@ -74,8 +74,8 @@ impl Shared {
 
     /// After a write by the application, which held the lock for it: sends at once if nothing is under way, so
     /// that a lone write loses no time. Else the driver sends: it gathers small writes into few segments, and
-    /// seals large ones while the application makes the next. `now` is the time of the write, if the clock was
-    /// looked at.
+    /// seals large ones while the application makes the next. `now` is the time of the write, if the clock
+    /// was looked at.
     pub(crate) fn after_write(&self, mut state: Locked<'_>, now: Option<Instant>) {
         let path = {
             if state.wakers.is_driver_awake() && state.engine.in_flight() > 0 {
