@@ -21,7 +21,7 @@ use crate::params::Params;
 use crate::secret::Claim;
 
 pub use decode::decode;
-pub(crate) use decode::{Step, step};
+pub(crate) use decode::{Step, StreamPiece, acks, step, stream};
 pub(crate) use encode::{put, put_length_prefixed};
 pub use message::{MessageHeader, Place, Skip};
 pub(crate) use message::{Piece, piece, put_extent};

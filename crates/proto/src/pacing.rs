@@ -164,6 +164,9 @@ impl Pacing {
     /// Of the levels that wait, those that may send now.
     pub(crate) fn open_levels(&mut self, now: Instant, waiting: Levels) -> Levels {
         let mut open = waiting;
+        if waiting == 0 {
+            return open;
+        }
         for (level, bucket) in self.levels.iter_mut().enumerate() {
             if let Some(bucket) = bucket.as_mut().filter(|_| waiting >> level & 1 == 1) {
                 bucket.refill(now);

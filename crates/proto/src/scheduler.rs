@@ -31,6 +31,8 @@ pub(crate) const CHUNK: u64 = 16 * 1024;
 pub(crate) const SMALL_CHUNK: u64 = 2 * 1460;
 /// A chunk should not keep a slow path busy for longer, so that its end is not waited for.
 const CHUNK_TIME: Duration = Duration::from_millis(20);
+/// In nanoseconds.
+const SECOND: u128 = 1_000_000_000;
 
 /// What is known of one path at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -313,16 +315,55 @@ fn chunk(rate: u64) -> u64 {
 
 /// Bytes that `rate` (a second) brings in `time`.
 pub(crate) fn bytes_in(rate: u64, time: Duration) -> u64 {
-    (u128::from(rate) * time.as_nanos() / 1_000_000_000).min(u128::from(u64::MAX)) as u64
+    scaled(rate, time.as_nanos(), SECOND)
 }
 
 /// How long `bytes` take at `rate` (a second). A century is long enough for everything.
 pub(crate) fn time_for(bytes: u64, rate: u64) -> Duration {
-    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-    Duration::from_nanos(nanos.min(3_000_000_000_000_000_000) as u64)
+    Duration::from_nanos(scaled(bytes, SECOND, u128::from(rate.max(1))).min(3_000_000_000_000_000_000))
 }
 
 /// Bytes a second, from bytes in a time.
 pub(crate) fn per_second(bytes: u64, time: Duration) -> u64 {
-    (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1)).min(u128::from(u64::MAX)) as u64
+    scaled(bytes, SECOND, time.as_nanos().max(1))
+}
+
+/// `number` · `by` / `per`, rounded down, and no more than fits. `per` is not 0.
+#[inline]
+fn scaled(number: u64, by: u128, per: u128) -> u64 {
+    // Mostly all of it fits in 64 bits, and a division of 128 takes several times as long: there are some for
+    // each segment.
+    if let (Ok(by), Ok(per)) = (u64::try_from(by), u64::try_from(per))
+        && let Some(product) = number.checked_mul(by)
+    {
+        return product / per;
+    }
+    u64::try_from(u128::from(number).saturating_mul(by) / per).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Numbers of all lengths.
+    fn number() -> impl Strategy<Value = u64> {
+        (any::<u64>(), 0u32..64).prop_map(|(number, shift)| number >> shift)
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_rates_and_times_are_exact_whether_they_fit_in_64_bits_or_not(
+            (a, b) in (number(), number()),
+        ) {
+            let (wide_a, wide_b) = (u128::from(a), u128::from(b));
+            let fitting = |wide: u128| u64::try_from(wide).unwrap_or(u64::MAX);
+            let time = Duration::from_nanos(b);
+            prop_assert_eq!(bytes_in(a, time), fitting(wide_a * wide_b / SECOND));
+            prop_assert_eq!(per_second(a, time), fitting(wide_a * SECOND / wide_b.max(1)));
+            let nanos = fitting(wide_a * SECOND / wide_b.max(1)).min(3_000_000_000_000_000_000);
+            prop_assert_eq!(time_for(a, b), Duration::from_nanos(nanos));
+        }
+    }
 }

@@ -33,6 +33,18 @@ pub(crate) enum Ended {
     Idle,
 }
 
+/// How the connection stands at the end of a turn, read under one lock.
+struct Standing {
+    is_over: bool,
+    /// When the engine wants to be told the time next.
+    deadline: Option<Instant>,
+    /// When the engine may rest if nothing happens before, unless that is over.
+    rests_from: Option<Instant>,
+    /// When the timer fires.
+    armed: Option<Instant>,
+    may_rest: bool,
+}
+
 /// Completes when the connection is over or may rest. To be spawned as a task of its own.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -95,16 +107,23 @@ impl Driver {
         stats.stream_bytes_sent + stats.stream_bytes_resent
     }
 
+    fn standing(&self) -> Standing {
+        let state = self.shared.lock();
+        Standing {
+            is_over: state.engine.is_over(),
+            deadline: state.engine.poll_timeout(),
+            rests_from: state.engine.rests_from().filter(|at| *at > Instant::now()),
+            armed: state.armed,
+            // By a later time than the line before, so that no moment is neither ahead nor over.
+            may_rest: state.may_rest(),
+        }
+    }
+
     /// Lets the engine do what is due. True if it did something. With `again` this is called again soon:
     /// until then no timer is needed, and setting one may have the runtime wake a thread.
-    fn drive_timers(&mut self, cx: &mut Context<'_>, again: bool) -> bool {
-        let (deadline, rest, armed) = {
-            let state = self.shared.lock();
-            (state.engine.poll_timeout(), state.engine.rests_from(), state.armed)
-        };
-        // Once that is over, it may rest at the end of a turn.
-        let rest = rest.filter(|at| *at > Instant::now());
-        let Some(deadline) = [deadline, rest, self.farewell].into_iter().flatten().min() else {
+    fn drive_timers(&mut self, cx: &mut Context<'_>, standing: &Standing, again: bool) -> bool {
+        let Standing { deadline, rests_from, armed, .. } = *standing;
+        let Some(deadline) = [deadline, rests_from, self.farewell].into_iter().flatten().min() else {
             return false;
         };
         // An armed timer that fires too early does no harm, and saves re-arming for each segment.
@@ -153,13 +172,7 @@ impl Driver {
 
     /// Once the connection is over: ends the paths, and waits shortly until the peer did so too.
     fn poll_farewell(&mut self) -> Poll<()> {
-        let paths = {
-            let state = self.shared.lock();
-            if !state.engine.is_over() {
-                return Poll::Pending;
-            }
-            state.paths.clone()
-        };
+        let paths = self.shared.lock().paths.clone();
         for path in &paths {
             // With the connection over the engine has only its last words left to say.
             if !matches!(path.flush(&*self.shared), Ok(Flow::Blocked)) {
@@ -179,16 +192,22 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         let mut more = self.drive_paths(cx);
-        // Before the timers, which are set for its end too.
-        if self.poll_farewell().is_ready() {
-            self.shared.lock().paths.clear();
-            return Poll::Ready(Ended::Over);
+        let mut standing = self.standing();
+        if standing.is_over {
+            // Before the timers, which are set for its end too.
+            if self.poll_farewell().is_ready() {
+                self.shared.lock().paths.clear();
+                return Poll::Ready(Ended::Over);
+            }
+            // Something may have been sent.
+            standing = self.standing();
         }
-        if self.drive_timers(cx, more != More::No) {
+        if self.drive_timers(cx, &standing, more != More::No) {
             more = More::AtOnce;
         }
         match more {
-            More::No if self.shared.lock().may_rest() => return Poll::Ready(Ended::Idle),
+            // Whoever has it rest looks again, under the lock.
+            More::No if standing.may_rest => return Poll::Ready(Ended::Idle),
             More::No => {}
             // Others first: whoever reads what came in finds it still in the processor's caches.
             More::AtOnce => cx.waker().wake_by_ref(),
@@ -203,14 +222,19 @@ impl Future for Driver {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::net::IpAddr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use whimbrel_base::{ConnectionId, SecretKey};
     use whimbrel_proto::{CloseCode, Config, Connection as Engine};
 
     use super::*;
-    use crate::carrier::{CarrierKind, TcpCarrier};
+    use crate::carrier::{CarrierKind, Carriers, TcpCarrier};
+    use crate::locked;
     use crate::path_io::PathIo;
     use crate::tls::{TlsChannel, TlsIdentity};
+    use crate::{Allow, Endpoint, ListenOptions, ManualMonitor};
 
     /// Its peer never ends its side of the carrier: only the timer ends the wait.
     #[tokio::test]
@@ -239,5 +263,40 @@ mod tests {
         let over = tokio::time::timeout(FAREWELL * 5, driver).await;
         assert!(over.is_ok(), "the driver waits for a peer that says nothing");
         drop(silent);
+    }
+
+    /// Of what a small message takes here, locks are a good part. On each side: a turn of the driver takes
+    /// four, two reads and the write between them five.
+    #[tokio::test]
+    async fn a_byte_there_and_one_back_lock_the_connections_ends_no_more_than_twenty_times() {
+        let bind = |last: u8| {
+            let monitor = ManualMonitor::new([IpAddr::from([127, 0, 173, last])]);
+            Endpoint::builder().monitor(monitor).carriers(Carriers::Only(CarrierKind::Tcp)).bind()
+        };
+        let (client, server) = (bind(1).await.unwrap(), bind(2).await.unwrap());
+        let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        let echo = tokio::spawn(async move {
+            let connection = listener.accept().await.unwrap();
+            let mut stream = connection.accept_stream().await.unwrap();
+            let mut byte = [0];
+            while stream.read_exact(&mut byte).await.is_ok() && stream.write_all(&byte).await.is_ok() {}
+        });
+        let connection = client.connect(server.addr()).await.unwrap();
+        let mut stream = connection.open_stream().await.unwrap();
+        let mut counts = Vec::new();
+        for _ in 0..400 {
+            // Everything runs on this thread.
+            let before = locked::taken();
+            let mut byte = [7];
+            stream.write_all(&byte).await.unwrap();
+            let answer = stream.read_exact(&mut byte);
+            tokio::time::timeout(Duration::from_secs(20), answer).await.unwrap().unwrap();
+            counts.push(locked::taken() - before);
+        }
+        echo.abort();
+        // The first words on a path take more, and so do timers now and then.
+        counts.sort_unstable();
+        let usual = counts[counts.len() / 2];
+        assert!((10..=20).contains(&usual), "{usual} times");
     }
 }

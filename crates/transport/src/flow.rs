@@ -237,7 +237,7 @@ impl Flow {
         let mut state = shared.lock();
         let sent = self.offer(now, &mut state, Parcel::new(data, options));
         let sent = sent.map_err(|(error, parcel)| Refused { error, data: parcel.data })?;
-        shared.after_write(state);
+        shared.after_write(state, Some(now));
         Ok(sent)
     }
 
@@ -302,7 +302,7 @@ impl Flow {
         if state.effort.is_step(size) {
             coop.made_progress();
         }
-        shared.after_write(state);
+        shared.after_write(state, Some(now));
         Poll::Ready(result)
     }
 

@@ -11,6 +11,11 @@ thread_local! {
     static ASKED: Cell<u32> = const { Cell::new(0) };
 }
 
+#[cfg(test)]
+thread_local! {
+    static TAKEN: Cell<u32> = const { Cell::new(0) };
+}
+
 /// Says that this thread has the lock on a connection, until it is dropped.
 pub(crate) struct Holding(PhantomData<*const ()>);
 
@@ -18,6 +23,8 @@ impl Holding {
     pub(crate) fn begin() -> Self {
         #[cfg(any(test, debug_assertions))]
         HELD.set(HELD.get() + 1);
+        #[cfg(test)]
+        TAKEN.set(TAKEN.get() + 1);
         Self(PhantomData)
     }
 }
@@ -43,4 +50,10 @@ pub(crate) fn asks_the_kernel() {
 #[cfg(test)]
 pub(crate) fn asked() -> u32 {
     ASKED.get()
+}
+
+/// How often this thread has taken the lock on a connection.
+#[cfg(test)]
+pub(crate) fn taken() -> u32 {
+    TAKEN.get()
 }

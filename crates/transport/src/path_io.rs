@@ -115,10 +115,14 @@ impl PathIo {
         }
     }
 
-    /// As [`flush`](Self::flush); `None` if another thread is at it.
-    pub(crate) fn try_flush(&self, engine: &impl Segments) -> Option<Result<Flow, PathError>> {
+    /// As [`flush`](Self::flush); `None` if another thread is at it. `now`: the clock was looked at just now.
+    pub(crate) fn try_flush(
+        &self,
+        engine: &impl Segments,
+        now: Option<Instant>,
+    ) -> Option<Result<Flow, PathError>> {
         match &self.carrier {
-            Carrier::Tcp(tcp) => tcp.try_flush(engine),
+            Carrier::Tcp(tcp) => tcp.try_flush(engine, now),
             Carrier::Quic(quic) => quic.try_flush(engine),
         }
     }

@@ -276,7 +276,7 @@ impl Inner {
             Err(error) => return Poll::Ready(Err(io_error(error))),
         };
         coop.made_progress();
-        shared.after_write(state);
+        shared.after_write(state, None);
         Poll::Ready(Ok(written))
     }
 
@@ -307,7 +307,7 @@ impl Inner {
             return Poll::Pending;
         }
         coop.made_progress();
-        shared.after_write(state);
+        shared.after_write(state, None);
         Poll::Ready(Ok(written))
     }
 
@@ -330,7 +330,7 @@ impl Inner {
         let shared = &self.handle.shared;
         let mut state = shared.lock();
         state.engine.finish(self.id).map_err(io_error)?;
-        shared.after_write(state);
+        shared.after_write(state, None);
         Ok(())
     }
 

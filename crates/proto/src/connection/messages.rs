@@ -243,10 +243,9 @@ impl Connection {
     }
 
     /// What another path carried shall go on this one too, in segments.
-    pub(super) fn has_copies(&mut self, path: PathId) -> bool {
-        let chance = self.chance(path);
+    pub(super) fn has_copies(&mut self, chance: Chance) -> bool {
         chance.second
-            && self.paths.get(path).is_some_and(crate::path::Path::is_active)
+            && self.paths.get(chance.path).is_some_and(crate::path::Path::is_active)
             && self.session.messages.sender.has_copy_for(chance)
     }
 }

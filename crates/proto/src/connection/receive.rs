@@ -6,7 +6,7 @@ use super::Connection;
 use crate::content::Content;
 use crate::error::ProtocolError;
 use crate::event::Event;
-use crate::frame::{self, Frame, PathReport, Step};
+use crate::frame::{self, Acks, Frame, PathReport, Step};
 use crate::ids::{PathId, Side};
 use crate::path::Sent;
 use crate::session::addresses::Place;
@@ -21,6 +21,14 @@ pub(super) enum Heard {
     Along(Duration),
     /// When the path was given up.
     Finally,
+}
+
+/// What a frame means for its segment.
+struct Taken {
+    /// It asks for an acknowledgement.
+    eliciting: bool,
+    /// The application's bytes come.
+    flowing: bool,
 }
 
 impl Connection {
@@ -71,10 +79,9 @@ impl Connection {
         let mut position = 0;
         loop {
             let opens = first && position == 0;
-            if !opens && let Some(piece) = frame::piece(&mut reader)? {
-                (eliciting, position) = (true, position + 1);
-                flowing |= !piece.data.is_empty();
-                self.session.messages.take_piece(piece, &mut self.events)?;
+            if !opens && let Some(taken) = self.take_frequent(now, id, &mut reader)? {
+                position += 1;
+                (eliciting, flowing) = (eliciting | taken.eliciting, flowing | taken.flowing);
                 continue;
             }
             match frame::step(&mut reader)? {
@@ -97,6 +104,31 @@ impl Connection {
         }
         self.note_drained(id);
         Ok(())
+    }
+
+    /// Takes the next frame if it is one of those that come all the time. No [`Frame`] is made of them: it
+    /// would be moved about with room for the largest.
+    fn take_frequent(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<Taken>, ProtocolError> {
+        if let Some(piece) = frame::piece(reader)? {
+            let flowing = !piece.data.is_empty();
+            self.session.messages.take_piece(piece, &mut self.events)?;
+            return Ok(Some(Taken { eliciting: true, flowing }));
+        }
+        if let Some(acks) = frame::acks(reader)? {
+            self.take_acks(now, id, acks)?;
+            return Ok(Some(Taken { eliciting: false, flowing: false }));
+        }
+        let Some(piece) = frame::stream(reader)? else {
+            return Ok(None);
+        };
+        let (flowing, pace) = (!piece.data.is_empty(), self.pace());
+        self.session.streams.take_piece(piece, &pace, &mut self.events)?;
+        Ok(Some(Taken { eliciting: true, flowing }))
     }
 
     fn take_frame(
@@ -160,12 +192,7 @@ impl Connection {
                 Ok(())
             }
             Frame::Refuse { .. } => Err(ProtocolError::Unexpected("REFUSE")),
-            Frame::Ack(acks) => {
-                for (report, delay) in acks {
-                    self.take_ack(now, path, &report, Duration::from_micros(delay))?;
-                }
-                Ok(())
-            }
+            Frame::Ack(acks) => self.take_acks(now, path, acks),
             Frame::PathLost(report) => {
                 self.learn_final(now, report);
                 Ok(())
@@ -222,6 +249,13 @@ impl Connection {
         if self.session.peer_addresses.hear(id, sequence, address) {
             self.events.push(Event::PeerAddress { id, address });
         }
+    }
+
+    fn take_acks(&mut self, now: Instant, here: PathId, acks: Acks) -> Result<(), ProtocolError> {
+        for (report, delay) in acks {
+            self.take_ack(now, here, &report, Duration::from_micros(delay))?;
+        }
+        Ok(())
     }
 
     /// An acknowledgement that came on `here`, after the peer had held it back for `delay`.

@@ -46,8 +46,9 @@ impl Connection {
             self.reinject_suspects();
         }
         let levels = self.pacing.open_levels(now, self.session.levels());
-        let waiting = self.session.waiting(levels, self.chance(id));
-        let copies = !opening && self.has_copies(id);
+        let chance = self.chance(id);
+        let waiting = self.session.waiting(levels, chance);
+        let copies = !opening && self.has_copies(chance);
         let again = self.may_send_again(id);
         // What waits may go beyond a limit only later.
         let held = waiting > 0 || copies || again;

@@ -38,6 +38,59 @@ pub(crate) fn step<'a>(reader: &mut Reader<'a>) -> Result<Step<'a>, DecodeError>
     Ok(decode_body(kind, &mut body)?.map_or(Step::Skipped, Step::Frame))
 }
 
+/// Bytes of a stream: as a [`Piece`](super::Piece) of a message, far smaller than what a [`Frame`] has room
+/// for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StreamPiece<'a> {
+    /// Of which stream.
+    pub(crate) id: StreamId,
+    /// Offset of the first byte.
+    pub(crate) offset: u64,
+    /// The bytes.
+    pub(crate) data: &'a [u8],
+    /// The stream ends behind them.
+    pub(crate) fin: bool,
+}
+
+/// Takes the next frame if it is bytes of a stream. Another one stays, for [`step`].
+pub(crate) fn stream<'a>(reader: &mut Reader<'a>) -> Result<Option<StreamPiece<'a>>, DecodeError> {
+    let found = body_if(reader, |of| of == kind::STREAM || of == kind::STREAM_FIN)?;
+    found.map(|(of, mut body)| decode_stream(of, &mut body)).transpose()
+}
+
+/// Takes the next frame if it is an ACK. Another one stays, for [`step`].
+pub(crate) fn acks(reader: &mut Reader<'_>) -> Result<Option<Acks>, DecodeError> {
+    let found = body_if(reader, |of| of == kind::ACK)?;
+    found.map(|(_, mut body)| decode_acks(&mut body)).transpose()
+}
+
+/// The next frame's type and body, if it is of a type that is `wanted`.
+fn body_if<'a>(
+    reader: &mut Reader<'a>,
+    wanted: impl Fn(u64) -> bool,
+) -> Result<Option<(u64, Reader<'a>)>, DecodeError> {
+    let mut ahead = *reader;
+    if ahead.is_empty() {
+        return Ok(None);
+    }
+    let of = ahead.varint()?;
+    if !wanted(of) {
+        return Ok(None);
+    }
+    let body = Reader::new(ahead.prefixed()?);
+    *reader = ahead;
+    Ok(Some((of, body)))
+}
+
+fn decode_stream<'a>(of: u64, b: &mut Reader<'a>) -> Result<StreamPiece<'a>, DecodeError> {
+    Ok(StreamPiece {
+        id: StreamId(b.varint()?),
+        offset: b.varint()?,
+        data: b.rest(),
+        fin: of == kind::STREAM_FIN,
+    })
+}
+
 /// Takes the next frame of a segment; optional frames of unknown types are stepped over.
 ///
 /// # Errors
@@ -54,12 +107,10 @@ pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeEr
 
 fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeError> {
     Ok(Some(match kind {
-        kind::STREAM | kind::STREAM_FIN => Frame::Stream {
-            id: StreamId(b.varint()?),
-            offset: b.varint()?,
-            data: b.rest(),
-            fin: kind == kind::STREAM_FIN,
-        },
+        kind::STREAM | kind::STREAM_FIN => {
+            let StreamPiece { id, offset, data, fin } = decode_stream(kind, b)?;
+            Frame::Stream { id, offset, data, fin }
+        }
         kind::MESSAGE | kind::MESSAGE_PIECE | kind::SKIP => message::decode(kind, b)?,
         kind::DATAGRAMS => Frame::Datagrams { path: PathId(b.varint()?), came: datagrams(b)? },
         kind::MAX_MESSAGES => Frame::MaxMessages(b.varint()?),
@@ -237,4 +288,32 @@ fn reason<'a>(reader: &mut Reader<'a>) -> Result<(CloseCode, &'a str), DecodeErr
     }
     let text = std::str::from_utf8(text).map_err(|_| DecodeError::Invalid("reason"))?;
     Ok((code, text))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_and_bytes_of_streams_are_the_same_by_either_way_and_what_is_neither_stays() {
+        let report = |path, received| PathReport { path: PathId(path), received };
+        let reports: Acks = [(report(0, 7), 250), (report(3, 70_000), 0)].into_iter().collect();
+        let bytes_of = |data: &'static [u8], fin| Frame::Stream { id: StreamId(4), offset: 900, data, fin };
+        for frame in [Frame::Ack(reports), bytes_of(b"bytes", true), bytes_of(b"", false), Frame::Ping] {
+            let mut segment = Vec::new();
+            frame.encode(&mut segment);
+            Frame::CloseAck.encode(&mut segment);
+            let (mut short, mut long) = (Reader::new(&segment), Reader::new(&segment));
+            let acks = acks(&mut short).unwrap().map(Frame::Ack);
+            let stream = stream(&mut short).unwrap();
+            let stream =
+                stream.map(|StreamPiece { id, offset, data, fin }| Frame::Stream { id, offset, data, fin });
+            assert_eq!(decode(&mut long).unwrap().unwrap(), frame);
+            match acks.or(stream) {
+                Some(found) => assert_eq!((found, short.rest()), (frame, long.rest())),
+                None => assert_eq!((frame, short.rest()), (Frame::Ping, &segment[..])),
+            }
+        }
+    }
 }

@@ -91,6 +91,7 @@ impl Figures {
 
     /// `in_flight` bytes are as much as the path is known to carry: what it delivers now is all that it can.
     pub(crate) fn is_full(&self, in_flight: u64) -> bool {
-        in_flight > bytes_in(self.expected_rate(), self.base_rtt.get())
+        // A lone segment never is.
+        in_flight > 0 && in_flight > bytes_in(self.expected_rate(), self.base_rtt.get())
     }
 }

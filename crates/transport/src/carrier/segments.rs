@@ -18,6 +18,10 @@ pub(crate) trait Segments {
     /// segment does little but wake up.
     fn announce(&self);
 
+    /// As [`announce`](Self::announce), and tells whether there is something to send on `path`, which takes
+    /// more: one lock for both.
+    fn announce_and_look(&self, now: Instant, path: PathId) -> bool;
+
     /// Whether there is something to send on a path.
     fn has_segment(&self, path: PathId) -> bool;
 

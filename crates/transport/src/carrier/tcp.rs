@@ -1,6 +1,7 @@
 //! The `tcp` carrier (and `mptcp`, which differs in its socket only): a socket, its TLS channel, and
 //! nothing that waits.
 
+mod incoming;
 mod pace;
 mod socket;
 
@@ -12,24 +13,19 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::RecvFlags;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use whimbrel_proto::{PathId, segment};
 
+use self::incoming::Incoming;
 use self::pace::Pace;
 pub(crate) use self::socket::{kind_of, stream_socket, tune};
-use super::segments::assemble;
 use super::sys::{has_unacknowledged, tcp_stats};
 use super::{CarrierKind, CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
-use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
-
-/// Room for one read: many records at once.
-const READ_SIZE: usize = 128 * 1024;
+use crate::tls::{Records, Sealer, TlsChannel, TlsError};
 
 thread_local! {
-    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
     /// Lent to whichever path is being written, so that idle ones hold no buffer.
     static WRITE_MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static SEGMENT: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(segment::MAX_SEGMENT));
@@ -53,16 +49,6 @@ pub(crate) struct TcpCarrier {
     owes: AtomicBool,
     /// The last read ended the handshake.
     fresh: AtomicBool,
-}
-
-/// What came in and is not whole yet. The lock keeps reads in order.
-struct Incoming {
-    /// Opens records, once the handshake is over.
-    opener: Option<Opener>,
-    /// An incomplete record.
-    ciphertext: Vec<u8>,
-    /// An incomplete segment.
-    plaintext: Vec<u8>,
 }
 
 /// What the socket did not take yet. The lock keeps records in order.
@@ -107,7 +93,7 @@ impl TcpCarrier {
             kind,
             socket,
             tls: Mutex::new(tls),
-            incoming: Mutex::new(Incoming { opener: None, ciphertext, plaintext: Vec::new() }),
+            incoming: Mutex::new(Incoming::new(ciphertext)),
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
             owes: AtomicBool::new(true),
@@ -118,12 +104,15 @@ impl TcpCarrier {
     /// Reads and writes once, as far as the socket goes, and registers for what it does not give now.
     pub(crate) fn drive(&self, engine: &impl Segments, cx: &mut Context<'_>) -> Result<Worked, PathError> {
         let mut worked = Worked::default();
+        let mut has_segment = None;
         while let Poll::Ready(ready) = self.socket.poll_read_ready(cx) {
             ready?;
             worked.read = true;
+            let came = self.read(engine)?;
+            has_segment = came.has_segment;
             // A read that finds less than it could take clears the readiness; asking again then
             // registers for more.
-            if self.read(engine)? == Flow::More {
+            if came.flow == Flow::More {
                 worked.again = true;
                 break;
             }
@@ -137,7 +126,8 @@ impl TcpCarrier {
         if self.is_blocked() && self.socket.poll_write_ready(cx).is_pending() {
             return Ok(worked);
         }
-        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !engine.has_segment(self.id) {
+        let has_segment = || has_segment.unwrap_or_else(|| engine.has_segment(self.id));
+        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !has_segment() {
             return Ok(worked);
         }
         if self.flush(engine)? == Flow::Blocked
@@ -153,87 +143,9 @@ impl TcpCarrier {
     pub(crate) fn feed(&self, engine: &impl Segments, plaintext: &[u8]) -> Result<(), PathError> {
         let now = Instant::now();
         let take = |segment: &[u8]| engine.take_segment(now, self.id, segment);
-        let result = assemble(&mut lock(&self.incoming).plaintext, plaintext, take);
+        let result = lock(&self.incoming).feed(plaintext, take);
         engine.announce();
         result
-    }
-
-    /// Reads once, and hands whole segments to the engine.
-    fn read(&self, engine: &impl Segments) -> Result<Flow, PathError> {
-        let result = READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, engine));
-        engine.announce();
-        result
-    }
-
-    fn read_into(&self, buffer: &mut [u8], engine: &impl Segments) -> Result<Flow, PathError> {
-        let mut incoming = lock(&self.incoming);
-        let Incoming { opener, ciphertext, plaintext } = &mut *incoming;
-        let held = ciphertext.len();
-        buffer[..held].copy_from_slice(ciphertext);
-        let (n, flow) = match self.read_socket(&mut buffer[held..])? {
-            Some((0, _)) => return Err(PathError::Closed),
-            Some(read) => read,
-            None => return Ok(Flow::Blocked),
-        };
-        let end = held + n;
-        let now = Instant::now();
-        let mut result = Ok(());
-        let mut sink = |plain: &[u8]| {
-            if result.is_ok() {
-                result = assemble(plaintext, plain, |segment| engine.take_segment(now, self.id, segment));
-            }
-        };
-        let used = match opener {
-            Some(opener) => {
-                let used = opener.open(&mut buffer[..end], sink).inspect_err(|error| self.refuse(error))?;
-                if opener.owes_update() {
-                    self.owes.store(true, Ordering::Relaxed);
-                }
-                used
-            }
-            None => {
-                let mut tls = lock(&self.tls);
-                let used = tls.receive(&mut buffer[..end], &mut sink)?;
-                *opener = tls.release(&buffer[used..end])?;
-                self.fresh.store(opener.is_some(), Ordering::Relaxed);
-                if !tls.outgoing().waiting().is_empty() {
-                    self.owes.store(true, Ordering::Relaxed);
-                }
-                used
-            }
-        };
-        result?;
-        ciphertext.clear();
-        ciphertext.extend_from_slice(&buffer[used..end]);
-        if ciphertext.is_empty() {
-            *ciphertext = Vec::new();
-        }
-        if ciphertext.len() >= READ_SIZE / 2 {
-            return Err(TlsError::Internal("record without end").into());
-        }
-        Ok(flow)
-    }
-
-    /// Reads once; `None` if nothing is there. A short read has emptied the socket: saying so to the
-    /// runtime at once (as its own reads do) spares the call that would only tell that.
-    fn read_socket(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Flow)>> {
-        let mut short = None;
-        let result = self.socket.try_io(Interest::READABLE, || {
-            // Not read(2), whose way through the kernel is longer.
-            let (n, _) = rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty())?;
-            if n > 0 && n < buffer.len() {
-                short = Some(n);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(n)
-        });
-        match (result, short) {
-            (_, Some(n)) => Ok(Some((n, Flow::Idle))),
-            (Ok(n), None) => Ok(Some((n, Flow::More))),
-            (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            (Err(error), None) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-            (Err(error), None) => Err(error),
-        }
     }
 
     /// The socket took no more when it was last written to: not worth trying until it says so.
@@ -241,28 +153,34 @@ impl TcpCarrier {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it.
-    pub(crate) fn try_flush(&self, engine: &impl Segments) -> Option<Result<Flow, PathError>> {
+    /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it. `now`: the
+    /// clock was looked at just now.
+    pub(crate) fn try_flush(
+        &self,
+        engine: &impl Segments,
+        now: Option<Instant>,
+    ) -> Option<Result<Flow, PathError>> {
         let mut outgoing = try_lock(&self.outgoing)?;
-        self.flush_locked(&mut outgoing, engine, || try_lock(&self.tls))
+        self.flush_locked(&mut outgoing, engine, now, || try_lock(&self.tls))
     }
 
     /// Writes what waits, for as long as the socket takes it.
     pub(crate) fn flush(&self, engine: &impl Segments) -> Result<Flow, PathError> {
         let mut outgoing = lock(&self.outgoing);
         // A lock that is waited for is always had.
-        self.flush_locked(&mut outgoing, engine, || Some(lock(&self.tls))).unwrap_or(Ok(Flow::More))
+        self.flush_locked(&mut outgoing, engine, None, || Some(lock(&self.tls))).unwrap_or(Ok(Flow::More))
     }
 
     fn flush_locked<'a>(
         &'a self,
         outgoing: &mut Outgoing,
         engine: &impl Segments,
+        now: Option<Instant>,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         self.blocked.store(false, Ordering::Relaxed);
         self.owes.store(false, Ordering::Relaxed);
-        let result = self.flush_all(outgoing, engine, tls);
+        let result = self.flush_all(outgoing, engine, now, tls);
         match &result {
             Some(Ok(Flow::Blocked)) => self.blocked.store(true, Ordering::Relaxed),
             Some(Ok(_)) => {}
@@ -276,10 +194,12 @@ impl TcpCarrier {
         &'a self,
         outgoing: &mut Outgoing,
         engine: &impl Segments,
+        mut known: Option<Instant>,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         loop {
-            let now = Instant::now();
+            // Good for what leaves at once, not for what follows a write to the socket.
+            let now = known.take().unwrap_or_else(Instant::now);
             if !self.kernel_has_room(outgoing, now) {
                 return Some(Ok(Flow::Blocked));
             }

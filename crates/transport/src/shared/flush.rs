@@ -43,6 +43,13 @@ impl Segments for Shared {
         self.dispatch(&mut self.lock());
     }
 
+    fn announce_and_look(&self, now: Instant, path: PathId) -> bool {
+        let mut state = self.lock();
+        // What is announced may be a reason to say something.
+        self.dispatch(&mut state);
+        state.engine.has_transmit(now, path)
+    }
+
     fn has_segment(&self, path: PathId) -> bool {
         self.lock().engine.has_transmit(Instant::now(), path)
     }
@@ -67,8 +74,9 @@ impl Shared {
 
     /// After a write by the application, which held the lock for it: sends at once if nothing is under way, so
     /// that a lone write loses no time. Else the driver sends: it gathers small writes into few segments, and
-    /// seals large ones while the application makes the next.
-    pub(crate) fn after_write(&self, mut state: Locked<'_>) {
+    /// seals large ones while the application makes the next. `now` is the time of the write, if the clock
+    /// was looked at.
+    pub(crate) fn after_write(&self, mut state: Locked<'_>, now: Option<Instant>) {
         let path = {
             if state.wakers.is_driver_awake() && state.engine.in_flight() > 0 {
                 // It finds what was written, whichever of the following is the case.
@@ -96,7 +104,7 @@ impl Shared {
             }
         };
         drop(state);
-        match path.try_flush(self) {
+        match path.try_flush(self, now) {
             Some(Ok(Flow::Idle | Flow::More)) => {
                 self.lock().wake_driver_if_late();
             }
@@ -108,7 +116,7 @@ impl Shared {
     /// Offers what waits to each of several paths once; the engine decides which takes it.
     fn flush_some(&self, paths: &[Arc<PathIo>]) {
         for path in paths.iter().filter(|path| !path.is_blocked()) {
-            match path.try_flush(self) {
+            match path.try_flush(self, None) {
                 Some(Ok(Flow::Idle | Flow::More)) => {}
                 // The driver has the others take over, waits for the socket, or reports the error.
                 stopped => {

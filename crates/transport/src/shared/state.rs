@@ -169,9 +169,10 @@ impl State {
 
     /// Unpacks the engine. Each task that waits for anything looks again. Returns what has a driver go on.
     pub(super) fn wake(&mut self) -> Option<Revive> {
-        if self.engine.wake() {
-            self.wakers.all_over();
+        if !self.engine.wake() {
+            return None;
         }
+        self.wakers.all_over();
         self.revive.take()
     }
 
@@ -223,7 +224,10 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.due.0 = self.state.wakers.take_due();
+        // Mostly there is nobody, and the lock is taken many times for each message.
+        if self.state.wakers.has_due() {
+            self.due.0 = self.state.wakers.take_due();
+        }
     }
 }
 

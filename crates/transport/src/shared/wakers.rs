@@ -203,6 +203,11 @@ impl Wakers {
         self.due.extend(driver);
     }
 
+    /// Somebody is to be woken.
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// Takes those who are to be woken, once the lock is given back.
     pub(super) fn take_due(&mut self) -> SmallVec<[Waker; 2]> {
         std::mem::take(&mut self.due)

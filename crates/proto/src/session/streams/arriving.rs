@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Door, Streams};
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::{Event, Events};
-use crate::frame::Frame;
+use crate::frame::{Frame, StreamPiece};
 use crate::ids::StreamId;
 use crate::stream::Pace;
 
@@ -52,6 +52,23 @@ impl Streams {
             Frame::Stop(id, code) => self.take_stop(id, code, events),
             _ => Err(ProtocolError::Unexpected("unknown")),
         }
+    }
+
+    /// Takes bytes of a stream in.
+    ///
+    /// # Errors
+    /// [`ProtocolError`] if the peer broke the protocol.
+    pub(crate) fn take_piece(
+        &mut self,
+        piece: StreamPiece<'_>,
+        pace: &Pace,
+        events: &mut Events,
+    ) -> Result<(), ProtocolError> {
+        if self.door == Door::Closed {
+            return Ok(());
+        }
+        let StreamPiece { id, offset, data, fin } = piece;
+        self.take_data(id, offset, data, fin, pace, events)
     }
 
     /// Makes sure that the peer may name `id`, creating streams that it opens. False if the stream
