@@ -10,17 +10,21 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use whimbrel_base::{RelayToken, SecretKey, Ticket};
 use whimbrel_relay::spare::{Key, Offer, START, decode_start};
 use whimbrel_relay::wire::Message;
-use whimbrel_relay::{Limits, Relay, Salt, control_name, token_of};
+use whimbrel_relay::{Limits, Relay, RelayStats, Salt, control_name, token_of};
 use whimbrel_transport::{Allow, Connection, Endpoint, Stream};
 
 use loopback::{LIMIT, endpoint, relay};
 
 const TEST: u8 = 119;
+/// What a kernel keeps for a side that reads nothing, about.
+const WINDOW: u32 = 16 * 1024;
+/// Six times as much, which a relay's kernel keeps all the same.
+const LAST_WORDS: usize = 96 * 1024;
 
 /// A reservation, and the control connection that holds it.
 struct Reserved {
@@ -30,9 +34,10 @@ struct Reserved {
 }
 
 impl Reserved {
-    async fn at(relay: &Relay) -> Self {
+    /// A server at this host.
+    async fn at(relay: &Relay, host: u8) -> Self {
         let at = relay.endpoint().addr();
-        let server = endpoint(TEST, 2).await;
+        let server = endpoint(TEST, host).await;
         let ticket = Ticket::new(at.id, at.addrs, Some(control_name().unwrap()));
         let connection = timeout(LIMIT, server.connect(ticket)).await.unwrap().unwrap();
         let mut stream = connection.open_stream().await.unwrap();
@@ -62,18 +67,30 @@ fn hello(name: &str) -> Vec<u8> {
     [&[22, 3, 1][..], &sized(&[&[1][..], &length[1..], &body].concat())].concat()
 }
 
-/// A client and a server's side of one connection through the relay, over which the ClientHello has come.
-async fn joined(relay: &Relay, at: SocketAddr, reserved: &Reserved, number: u64) -> (TcpStream, TcpStream) {
-    let mut server = TcpStream::connect(at).await.unwrap();
-    let offer = Offer { token: reserved.token, origin: 1, number };
-    server.write_all(&offer.encode(&reserved.key)).await.unwrap();
+/// Waits until a relay's counts are so.
+async fn until(relay: &Relay, otherwise: &str, is_so: impl Fn(RelayStats) -> bool) {
     let waits = async {
-        while relay.stats().spares == 0 {
+        while !is_so(relay.stats()) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(LIMIT, waits).await.expect("the spare is not kept");
-    let (mut client, hello) = (TcpStream::connect(at).await.unwrap(), hello(&reserved.token.to_string()));
+    timeout(LIMIT, waits).await.expect(otherwise);
+}
+
+/// Connects with little room for what it is sent.
+async fn dial(at: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(WINDOW).unwrap();
+    timeout(LIMIT, socket.connect(at)).await.expect("nobody accepts").unwrap()
+}
+
+/// A client and a server's side of one connection through the relay, over which the ClientHello has come.
+async fn joined(relay: &Relay, at: SocketAddr, reserved: &Reserved, number: u64) -> (TcpStream, TcpStream) {
+    let mut server = dial(at).await;
+    let offer = Offer { token: reserved.token, origin: 1, number };
+    server.write_all(&offer.encode(&reserved.key)).await.unwrap();
+    until(relay, "the spare is not kept", |stats| stats.spares > 0).await;
+    let (mut client, hello) = (dial(at).await, hello(&reserved.token.to_string()));
     client.write_all(&hello).await.unwrap();
     let (mut start, mut came) = ([0; START], vec![0; hello.len()]);
     timeout(LIMIT, server.read_exact(&mut start)).await.expect("nobody comes").unwrap();
@@ -93,19 +110,48 @@ fn reset(socket: TcpStream) {
     drop(socket);
 }
 
+/// Passes a byte, so that all that was sent the other way has been acknowledged.
+async fn answer(from: &mut TcpStream, to: &mut TcpStream) {
+    from.write_all(b"!").await.unwrap();
+    timeout(LIMIT, to.read_exact(&mut [0])).await.expect("no answer comes").unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_breaks_on_one_side_of_a_relay_is_broken_on_the_other_and_what_ends_ends() {
+async fn a_client_that_breaks_is_broken_for_its_server_and_one_that_ends_has_ended() {
     let relay = relay(TEST, 1, Allow::Any, Limits::default()).await;
-    let (at, reserved) = (relay.endpoint().addr().addrs[0], Reserved::at(&relay).await);
+    let (at, reserved) = (relay.endpoint().addr().addrs[0], Reserved::at(&relay, 2).await);
     let (client, server) = joined(&relay, at, &reserved, 1).await;
     drop(client);
     assert_eq!(end_of(server).await.unwrap(), 0);
 
-    let (client, server) = joined(&relay, at, &reserved, 2).await;
+    let (mut client, mut server) = joined(&relay, at, &reserved, 2).await;
+    answer(&mut server, &mut client).await;
     reset(client);
     assert_eq!(end_of(server).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 
     let (client, server) = joined(&relay, at, &reserved, 3).await;
     reset(server);
-    assert_eq!(end_of(client).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    assert_eq!(end_of(client).await.unwrap(), 0);
+}
+
+/// Sends more than the other side's kernel takes, and breaks when the relay has all of it.
+async fn last_words(relay: &Relay, mut from: TcpStream, mut to: TcpStream) {
+    let (before, words) = (relay.stats().bytes, vec![7_u8; LAST_WORDS]);
+    timeout(LIMIT, from.write_all(&words)).await.expect("nobody takes it").unwrap();
+    until(relay, "the relay does not take it", |stats| stats.bytes >= before + LAST_WORDS as u64).await;
+    reset(from);
+    until(relay, "the relay does not see the break", |stats| stats.splices == 0).await;
+    let mut came = Vec::new();
+    timeout(LIMIT, to.read_to_end(&mut came)).await.expect("it does not end").unwrap();
+    assert!(came == words, "{} bytes came", came.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_side_of_a_relay_had_said_before_it_broke_reaches_the_other_with_an_end_behind_it() {
+    let relay = relay(TEST, 3, Allow::Any, Limits::default()).await;
+    let (at, reserved) = (relay.endpoint().addr().addrs[0], Reserved::at(&relay, 4).await);
+    let (client, server) = joined(&relay, at, &reserved, 1).await;
+    last_words(&relay, client, server).await;
+    let (client, server) = joined(&relay, at, &reserved, 2).await;
+    last_words(&relay, server, client).await;
 }

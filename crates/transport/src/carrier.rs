@@ -20,6 +20,7 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) use reach::Reach;
 pub(crate) use segments::{Next, Segments};
 pub(crate) use sizes::{SMALL_SEGMENT, Sizes};
+pub use sys::is_delivered;
 pub(crate) use tcp::{TcpCarrier, kind_of, stream_socket, tune};
 
 use crate::locator::Extent;

@@ -66,7 +66,7 @@ mod whereabouts;
 
 pub use allow::{Allow, Check};
 pub use carrier::quic::{DatagramFront, Envelope, Outlet};
-pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier};
+pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier, is_delivered};
 pub use cause::DownCause;
 pub use config::Config;
 pub use connection::Connection;

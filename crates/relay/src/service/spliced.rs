@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tokio::net::TcpStream;
+use whimbrel_transport::is_delivered;
 
 use crate::reservations::Splice;
 use crate::splice::{Meter, Underway, splice};
@@ -39,16 +40,14 @@ impl Spliced {
         splice(client, spare, underway, &Meter::of_relay(bytes, traffic, at.token(), *from)).await
     }
 
-    /// Has the sockets end by a reset if the kernel says that one of them has broken: who is left learns it,
-    /// instead of an end that nobody meant, and no socket stays in the kernel to wait for the other side.
+    /// Has the server's side end by a reset if the kernel says that a side has broken, and nothing is on its way
+    /// there any more: the server learns that its client broke, and no socket stays in the kernel to wait for it.
+    /// The client's side always ends in order, because it may have to be sent an answer to its end.
     pub(super) fn end_as_told(&self, why: &io::Error) {
-        if why.raw_os_error().is_none() {
-            // It was given up here, and the kernel may still have something to deliver.
-            return;
-        }
-        for socket in [&self.client, &self.spare] {
+        // What has no number was given up here.
+        if why.raw_os_error().is_some() && is_delivered(&self.spare) {
             // One that cannot be told ends as others do.
-            let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(&self.spare).set_linger(Some(Duration::ZERO));
         }
     }
 }

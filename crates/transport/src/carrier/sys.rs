@@ -34,6 +34,12 @@ pub(crate) fn has_unacknowledged(socket: &impl AsFd) -> io::Result<bool> {
     Ok(tcp_info(socket)?.tcpi_unacked > 0)
 }
 
+/// Whether the other end's kernel has acknowledged all that was written to a TCP socket: a reset takes nothing
+/// of it away then. Not if that cannot be told.
+pub fn is_delivered(socket: &impl AsFd) -> bool {
+    tcp_info(socket).is_ok_and(|info| info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0)
+}
+
 fn tcp_info(socket: &impl AsFd) -> io::Result<libc::tcp_info> {
     asks_the_kernel();
     // SAFETY: tcp_info is plain old data, for which all zeroes is a valid value.
