@@ -270,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn a_byte_there_and_one_back_lock_the_connections_ends_no_more_than_twenty_times() {
         let bind = |last: u8| {
-            let monitor = ManualMonitor::new([IpAddr::from([127, 0, 173, last])]);
+            let monitor = ManualMonitor::new([IpAddr::from([127, 0, 174, last])]);
             Endpoint::builder().monitor(monitor).carriers(Carriers::Only(CarrierKind::Tcp)).bind()
         };
         let (client, server) = (bind(1).await.unwrap(), bind(2).await.unwrap());

@@ -194,6 +194,22 @@ async fn a_sender_waits_for_a_reader_and_can_set_a_limit() {
     assert_eq!(timeout(LIMIT, waiting).await.unwrap().unwrap(), Outcome::Delivered);
 }
 
+/// The path is idle meanwhile: nothing but the message's own time has the sender look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_expires_while_the_peer_takes_no_more_is_told_then() {
+    let window = Config { message_window: 256 << 10, ..Config::default() };
+    let pair = pair_with(57, &Config::default(), &window).await;
+    let flow = flow(&pair.client, Class::RELIABLE_SEQUENCED).await;
+    for _ in 0..2 {
+        let told = flow.send(vec![7; 90 << 10], SendOptions::default()).await.unwrap();
+        assert_eq!(timeout(LIMIT, told).await.unwrap(), Outcome::Delivered);
+    }
+    // Nobody reads: there is no credit for a third.
+    let brief = SendOptions { lifetime: Some(Duration::from_millis(500)), ..SendOptions::default() };
+    let told = flow.send(vec![8; 90 << 10], brief).await.unwrap();
+    assert_eq!(timeout(LIMIT, told).await.expect("nobody was told"), Outcome::Expired);
+}
+
 /// Two that arrived together are taken from the engine together, and nobody asks for a further one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_taken_gives_its_credit_back_without_a_further_call() {

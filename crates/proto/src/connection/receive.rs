@@ -90,7 +90,6 @@ impl Connection {
                 Step::Skipped => eliciting = true,
                 Step::Frame(frame) => {
                     eliciting |= !matches!(frame, Frame::Ack(_) | Frame::Refuse { .. });
-                    flowing |= matches!(&frame, Frame::Stream { data, .. } if !data.is_empty());
                     self.take_frame(now, id, frame, opens)?;
                     position += 1;
                 }

@@ -293,7 +293,18 @@ fn reason<'a>(reader: &mut Reader<'a>) -> Result<(CloseCode, &'a str), DecodeErr
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// The next frame, if it is one for which there is a shorter way than [`decode`].
+    fn short_way<'a>(reader: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeError> {
+        if let Some(acks) = acks(reader)? {
+            return Ok(Some(Frame::Ack(acks)));
+        }
+        let piece = stream(reader)?;
+        Ok(piece.map(|StreamPiece { id, offset, data, fin }| Frame::Stream { id, offset, data, fin }))
+    }
 
     #[test]
     fn acknowledgements_and_bytes_of_streams_are_the_same_by_either_way_and_what_is_neither_stays() {
@@ -305,14 +316,32 @@ mod tests {
             frame.encode(&mut segment);
             Frame::CloseAck.encode(&mut segment);
             let (mut short, mut long) = (Reader::new(&segment), Reader::new(&segment));
-            let acks = acks(&mut short).unwrap().map(Frame::Ack);
-            let stream = stream(&mut short).unwrap();
-            let stream =
-                stream.map(|StreamPiece { id, offset, data, fin }| Frame::Stream { id, offset, data, fin });
+            let found = short_way(&mut short).unwrap();
             assert_eq!(decode(&mut long).unwrap().unwrap(), frame);
-            match acks.or(stream) {
+            match found {
                 Some(found) => assert_eq!((found, short.rest()), (frame, long.rest())),
                 None => assert_eq!((frame, short.rest()), (Frame::Ping, &segment[..])),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_one_way_refuses_the_other_does_for_the_same_reason(
+            of in prop::sample::select(vec![kind::STREAM, kind::STREAM_FIN, kind::ACK]),
+            length in 0u8..24,
+            rest in prop::collection::vec(any::<u8>(), 0..24),
+        ) {
+            let mut segment = Vec::new();
+            varint::write(&mut segment, of);
+            segment.push(length);
+            segment.extend(rest);
+            let (mut short, mut long) = (Reader::new(&segment), Reader::new(&segment));
+            let (found, expected) = (short_way(&mut short), decode(&mut long));
+            let is_taken = expected.is_ok();
+            prop_assert_eq!(found, expected);
+            if is_taken {
+                prop_assert_eq!(short.rest(), long.rest());
             }
         }
     }

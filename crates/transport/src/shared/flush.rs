@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use whimbrel_proto::{PathId, ProtocolError};
 
-use super::{Locked, Shared};
+use super::{Locked, Shared, State};
 use crate::carrier::{Flow, Next, PathError, Segments};
 use crate::path_io::PathIo;
 
@@ -47,11 +47,12 @@ impl Segments for Shared {
         let mut state = self.lock();
         // What is announced may be a reason to say something.
         self.dispatch(&mut state);
-        state.engine.has_transmit(now, path)
+        self.look(&mut state, now, path)
     }
 
     fn has_segment(&self, path: PathId) -> bool {
-        self.lock().engine.has_transmit(Instant::now(), path)
+        let now = Instant::now();
+        self.look(&mut self.lock(), now, path)
     }
 
     fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next {
@@ -67,6 +68,14 @@ impl Segments for Shared {
 }
 
 impl Shared {
+    /// Whether there is something to send on a path. Messages whose time is over expire when it is looked, and
+    /// no timer is left then that would have whoever waits for their outcome hear of it.
+    fn look(&self, state: &mut State, now: Instant, path: PathId) -> bool {
+        let any = state.engine.has_transmit(now, path);
+        self.dispatch(state);
+        any
+    }
+
     fn broken(&self, error: &ProtocolError) -> PathError {
         tracing::warn!(connection = %self.id, %error, "the peer broke the protocol");
         PathError::Protocol
