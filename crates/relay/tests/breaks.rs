@@ -22,9 +22,9 @@ use loopback::{LIMIT, endpoint, relay};
 
 const TEST: u8 = 119;
 /// What a kernel keeps for a side that reads nothing, about.
-const WINDOW: u32 = 16 * 1024;
-/// Six times as much, which a relay's kernel keeps all the same.
-const LAST_WORDS: usize = 96 * 1024;
+const WINDOW: u32 = 32 * 1024;
+/// Four times as much, which a relay's kernel keeps all the same.
+const LAST_WORDS: usize = 128 * 1024;
 
 /// A reservation, and the control connection that holds it.
 struct Reserved {
