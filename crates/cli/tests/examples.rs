@@ -8,7 +8,7 @@ mod stage;
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stage::{LIMIT, PROGRAM, Running, Stage};
 
@@ -96,6 +96,16 @@ impl Play {
         assert_eq!(code, Some(0), "{host}$ {script}\n{text}");
         assert!(text.contains(says), "{host}$ {script}\ndoes not say {says:?}:\n{text}");
         text
+    }
+
+    /// Runs something that is no example until it says this.
+    #[track_caller]
+    fn until(&self, host: &str, script: &str, says: &str) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !self.also(host, script, "").contains(says) {
+            assert!(Instant::now() < end, "{host}$ {script}\nnever says {says:?}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     /// Starts an example that goes on until it is stopped, and returns the line that has this in it.
@@ -513,7 +523,9 @@ fn requests(play: &mut Play) {
     play.run("home", "whimbrel friends request bob@example.org", "bob@example.org is asked");
     play.also("laptop", "whimbrel friends requests", "from ada@example.org");
     play.run("laptop", "whimbrel friends accept ada@example.org", "ada@example.org is a friend now");
-    play.run("home", "whimbrel friends requests", "bob@example.org is a friend now");
+    // Its agent, which runs since `moves`, has heard of the answer.
+    play.until("home", "whimbrel friends list", "bob@example.org");
+    play.run("home", "whimbrel friends requests", "no requests");
     let eve = "whimbrel friends request ada@example.org --as eve@example.org --identity eve.key";
     play.also("vps", eve, "ada@example.org is asked");
     play.run("home", "whimbrel friends refuse eve@example.org", "eve@example.org is refused");

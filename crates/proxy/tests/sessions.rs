@@ -126,8 +126,9 @@ async fn a_device_that_is_gone_without_a_word_is_not_waited_for_and_its_last_cou
     let mut old = phone.open(server.address).await;
     let first = old.read(MIB).await;
     phone.wait_for(old.id, "its count comes", |it| it.is_some_and(|it| it.kept == 0)).await;
-    // It loses its network.
+    // It loses its network, and has noticed it: what it is asked before, it answers.
     phone.monitor.set([]);
+    phone.is_unreachable().await;
     let taken = desk.sessions.take(old.id, 0, desk.takers.clone());
     let attached = within("a session is taken", taken).await.unwrap();
     assert!(attached.warning().is_some_and(|it| it.contains("may be missing")), "{:?}", attached.warning());

@@ -236,7 +236,9 @@ impl Core {
         let mut state = self.state();
         // What is published must be said again to a service that lost it.
         let publishes = !state.published.is_empty();
-        let asked = !state.queue.is_empty() || !state.watches.is_empty() || publishes;
+        // What was written to a service that was lost waits for the next connection.
+        let waits = state.asked.values_mut().any(Asked::is_worth_repeating);
+        let asked = !state.queue.is_empty() || waits || !state.watches.is_empty() || publishes;
         let wanted = asked || state.wanted > 0;
         (!state.ended).then_some(wanted)
     }
@@ -401,10 +403,7 @@ impl State {
     fn begin_session(&mut self) {
         (self.probing, self.heard) = (false, false);
         let mut asked = std::mem::take(&mut self.asked);
-        asked.retain(|_, asked| {
-            let of_a_watch = matches!(asked.request, Request::Watch { .. } | Request::Unwatch { .. });
-            !of_a_watch && !asked.is_abandoned()
-        });
+        asked.retain(|_, asked| asked.is_worth_repeating());
         self.queue.clear();
         // First what others wait for.
         for request in self.published.again() {

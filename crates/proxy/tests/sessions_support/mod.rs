@@ -158,6 +158,15 @@ impl Device {
         }
     }
 
+    /// Waits until it has no path to the gateway.
+    pub async fn is_unreachable(&self) {
+        let begun = Instant::now();
+        while self.connection.stats().unreachable.is_none() {
+            assert!(begun.elapsed() < LIMIT, "it still has a path");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Lets another device take a session.
     pub async fn hand_off(&self, id: SessionId, to: &Device) {
         let moves = self.listed(id).await.expect("it has it").moves;
