@@ -32,7 +32,6 @@ mod batch;
 mod chunk;
 mod destination;
 mod directory;
-mod elsewhere;
 mod inbox;
 mod message;
 mod name;
@@ -41,7 +40,6 @@ pub(crate) mod receiving;
 pub(crate) mod sending;
 pub(crate) mod source;
 pub(crate) mod tree;
-pub(crate) mod underway;
 
 pub(crate) use self::asking::Asker;
 pub(crate) use self::inbox::{Consent, Inbox, Limits};

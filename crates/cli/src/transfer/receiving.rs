@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 use tokio::task::block_in_place;
@@ -18,9 +19,8 @@ use super::inbox::{Inbox, Room};
 use super::message::{self, Message, ONE_FILE, Offer, VERSION};
 use super::partial::Partial;
 use super::source::Source;
-use super::underway::{SoFar, Underway};
 use super::{CHUNK, Trouble, chunk, hash_prefix, name, sum};
-use crate::halt::Ties;
+use crate::halt::Tie;
 use crate::tunnel::BROKEN;
 
 /// How long the sender may take to hear why its file is refused.
@@ -88,17 +88,34 @@ async fn done(write: &mut SendHalf) {
     let _ = write.stream().finish();
 }
 
+/// A file that was halted on its way. The stream must be kept until its connection sleeps: dropping it ends it.
+pub(crate) struct Underway {
+    pub(crate) read: Source,
+    pub(crate) write: SendHalf,
+    pub(crate) so_far: SoFar,
+}
+
+/// How far a file is that is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SoFar {
+    offer: Offer,
+    /// Bytes that were there before the sender began.
+    resumed_from: u64,
+    /// Bytes that are there.
+    at: u64,
+    chunks: bool,
+}
+
 /// Receives what the sender offers on one stream. `None` if it was halted.
-pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>, ties: &Ties<Underway>) -> Option<Outcome> {
+pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>, tie: &Tie<Underway>) -> Option<Outcome> {
     let (read, write) = stream.into_split();
-    carry(Source::new(read), write, None, inbox, ties).await
+    carry(Source::new(read), write, None, inbox, tie).await
 }
 
 /// Goes on receiving what was halted. `None` if it was halted again.
-pub(crate) async fn go_on(underway: Underway, inbox: &Arc<Inbox>, ties: &Ties<Underway>) -> Option<Outcome> {
-    let Underway { mut read, write, so_far } = underway;
-    read.again();
-    carry(read, write, Some(so_far), inbox, ties).await
+pub(crate) async fn go_on(underway: Underway, inbox: &Arc<Inbox>, tie: &Tie<Underway>) -> Option<Outcome> {
+    let Underway { read, write, so_far } = underway;
+    carry(read, write, Some(so_far), inbox, tie).await
 }
 
 async fn carry(
@@ -106,7 +123,7 @@ async fn carry(
     mut write: SendHalf,
     so_far: Option<SoFar>,
     inbox: &Arc<Inbox>,
-    ties: &Ties<Underway>,
+    tie: &Tie<Underway>,
 ) -> Option<Outcome> {
     let mut transfer = Transfer {
         connection: read.stream().connection(),
@@ -114,7 +131,7 @@ async fn carry(
         write: &mut write,
         inbox,
         part: false,
-        ties,
+        tie,
         halted: None,
     };
     let result = match so_far {
@@ -123,7 +140,7 @@ async fn carry(
     };
     let (part, halted) = (transfer.part, transfer.halted.take());
     if let Some(so_far) = halted {
-        ties.give(Underway { read, write, so_far }).await;
+        tie.give(Underway { read, write, so_far }).await;
         return None;
     }
     if let Err(Trouble::Here(error)) = &result {
@@ -154,7 +171,7 @@ struct Transfer<'a> {
     write: &'a mut SendHalf,
     inbox: &'a Arc<Inbox>,
     part: bool,
-    ties: &'a Ties<Underway>,
+    tie: &'a Tie<Underway>,
     /// What is to go on elsewhere.
     halted: Option<SoFar>,
 }
@@ -370,11 +387,11 @@ impl Transfer<'_> {
         if !offer.open_ended {
             coming.room.keep(*at, offer.size - at)?;
         }
-        let ties = self.ties;
+        let tie = self.tie;
         let can_halt = !self.part;
         let taken = tokio::select! {
             taken = self.take_rest(&mut coming, &so_far, shown) => Some(taken),
-            () = ties.is_to_halt(), if can_halt => None,
+            () = tie.is_to_halt(), if can_halt => None,
         };
         let at = coming.at;
         match taken {
