@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::{LIMIT, World};
 use serde_json::Value;
@@ -209,4 +209,26 @@ fn an_agent_tells_of_a_request_and_notes_who_accepted() {
     world.run("ada", &["friends", "accept", BOB, "-q"]).succeeded();
     event("bob", "ada@example.org is a friend now");
     assert_eq!(friends(&world, "bob"), [ADA]);
+}
+
+#[test]
+fn an_agent_hears_of_requests_without_asking_again_and_again() {
+    let (world, _names) = World::with_names();
+    register(&world, "ada", ADA);
+    let mut agent = world.start("ada", &["agent", "--json", "-q"]);
+    let users = ["bob", "carol", "dan"];
+    for user in users {
+        register(&world, user, &format!("{user}@example.org"));
+    }
+    let mut took = Vec::new();
+    for user in users {
+        let asked = Instant::now();
+        world.run(user, &["friends", "request", ADA, "-q"]).succeeded();
+        let told = (0..20).map(|_| agent.next_json()).find(|it| it["event"] == "request").unwrap();
+        assert!(told["text"].as_str().unwrap().starts_with(&format!("{user}@example.org asks")), "{told}");
+        took.push(asked.elapsed());
+    }
+    // One that looks every 20 seconds has just looked when it tells of the first one, and hears of each of the others
+    // 20 seconds later.
+    assert!(took[1..].iter().all(|took| *took < Duration::from_secs(15)), "{took:?}");
 }

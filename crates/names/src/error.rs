@@ -264,6 +264,9 @@ pub enum NamesError {
     /// Too many watch.
     #[error("too many are watching {0} or on this connection; end other watches, or try again later")]
     TooManyWatchers(Name),
+    /// Too many hear of requests between users.
+    #[error("too many hear of requests with this key, or of this user's; end others, or try again later")]
+    TooManyFollowers,
     /// Nobody waits in this meeting slot: it was never opened, has ended, or somebody joined it before.
     #[error("nobody waits under this code: it was used, has ended, or is mistyped; ask for a new one")]
     NoMeeting,
@@ -339,7 +342,7 @@ impl NamesError {
             Self::NoName(_) => ErrorCode::NoName,
             Self::TooManyNames(_) => ErrorCode::TooManyNames,
             Self::Full => ErrorCode::Full,
-            Self::TooManyWatchers(_) => ErrorCode::TooManyWatchers,
+            Self::TooManyWatchers(_) | Self::TooManyFollowers => ErrorCode::TooManyWatchers,
             Self::NoMeeting => ErrorCode::NoMeeting,
             Self::TooManyMeetings => ErrorCode::TooManyMeetings,
             Self::TooOften => ErrorCode::TooOften,

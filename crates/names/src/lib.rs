@@ -37,8 +37,8 @@ pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, int
 pub use proof::{DomainProof, ProofError};
 pub use proposal::{Decision, MAX_PROPOSAL_TIME, Proposal, ProposalError, ProposalId, Wished};
 pub use readers::{Reader, Readers};
-pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
-pub use resolver::{AskError, KnownProposal, Meeting, MeetingError, NameResolver};
+pub use registry::{Follower, Found, Limits, MeetingLimits, Registry, Watcher};
+pub use resolver::{AskError, KnownProposal, Meeting, MeetingError, NameResolver, ProposalNews};
 pub use service::{Service, ServiceStats};
 pub use smtp::{Smtp, SmtpError};
 pub use store::redb::open_database;

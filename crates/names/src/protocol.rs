@@ -37,11 +37,13 @@
 //! | 17 `Withdraw { proposal, word }` | `Accepted` | no such proposal, those of delegations |
 //! | 18 `Devices { user, after }` | `Devices` | |
 //! | 19 `Mail { user, code }` | `Accepted` | no mail, too often, bad code |
+//! | 20 `Follow { word }` | `Watching`, then news | those of delegations, too many |
 //!
 //! | reply | |
 //! | --- | --- |
 //! | 0 `Response { request, response }` | the answer to a request |
 //! | 1 `Update { watch, record }` | a push: a newer record of a watched name |
+//! | 2 `News { watch }` | a push: what the user of a `Follow` proposed or is asked has changed |
 //!
 //! | response | |
 //! | --- | --- |
@@ -66,6 +68,11 @@
 //! `Meet` is the first request of a stream of its own: without a slot it opens one, with a slot it joins the
 //! peer that opened it. Behind the answer the stream carries opaque frames to the other side's stream and back
 //! ([`meeting`]), until either side ends its stream or the time is over: then both streams end.
+//!
+//! # News of proposals
+//! `Follow` too is the first request of a stream of its own, and the last one: news come until the client ends the
+//! stream, its word does not count any more, or the time is over. Each says that `Proposals` may be answered
+//! otherwise than before.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use whimbrel_base::{EndpointId, Name};
@@ -224,6 +231,12 @@ pub enum Request {
         /// The code that was sent; `None` has one sent.
         code: Option<String>,
     },
+    /// Say when the proposals to and by a user change, on this stream, which carries nothing else. Must be its first
+    /// request.
+    Follow {
+        /// As in [`Proposals`](Self::Proposals).
+        word: Option<Vec<u8>>,
+    },
 }
 
 /// A proposal, and what was decided about it.
@@ -261,6 +274,11 @@ pub enum Reply {
         watch: u64,
         /// An encoded [`SignedRecord`](whimbrel_base::SignedRecord).
         record: Vec<u8>,
+    },
+    /// What a user proposed or is asked has changed.
+    News {
+        /// The number of the request that asked for it.
+        watch: u64,
     },
 }
 

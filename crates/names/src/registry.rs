@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
+use self::followers::Followers;
 use self::watchers::Watchers;
 use crate::admission::{Admission, Domain, Terms};
 use crate::error::NamesError;
@@ -44,6 +45,7 @@ use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
 mod devices;
+mod followers;
 mod mail;
 mod ownership;
 mod proposals;
@@ -55,6 +57,7 @@ mod tests;
 mod users;
 mod watchers;
 
+pub use self::followers::Follower;
 pub use self::publish::{Accepted, Publication};
 pub use self::users::Devices;
 pub use self::watchers::Watcher;
@@ -154,6 +157,7 @@ pub struct Found {
 pub struct Registry {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
+    followers: Arc<Followers>,
     /// Replaced as a whole when the rules change.
     admission: Arc<RwLock<Arc<Admission>>>,
     mail: Arc<mail::Mail>,
@@ -169,7 +173,8 @@ impl Registry {
     /// A registry over a store that others use too.
     pub fn with_store(store: Arc<dyn Store>, admission: Admission, limits: Limits) -> Self {
         let admission = Arc::new(RwLock::new(Arc::new(admission)));
-        Self { store, watchers: Arc::new(Watchers::new(limits)), admission, mail: Arc::default(), limits }
+        let (watchers, followers) = (Arc::new(Watchers::new(limits)), Arc::new(Followers::new(limits)));
+        Self { store, watchers, followers, admission, mail: Arc::default(), limits }
     }
 
     /// Puts other rules in force about who may register new user names and who may invite, for all clones.

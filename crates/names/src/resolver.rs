@@ -29,11 +29,14 @@ use crate::trust::{KnownPeers, TrustError};
 use crate::voucher::MAX_VOUCHER_BYTES;
 
 mod between_users;
+mod following;
 mod link;
 mod meeting;
+mod own_stream;
 mod state;
 
 pub use self::between_users::KnownProposal;
+pub use self::following::ProposalNews;
 pub use self::meeting::{Meeting, MeetingError};
 use self::state::Core;
 

@@ -27,6 +27,7 @@ mod answers;
 mod between_users;
 mod broken;
 mod counters;
+mod following;
 mod mail;
 mod meetings;
 mod rates;
@@ -44,7 +45,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
 const STORE_PAUSE: Duration = Duration::from_secs(5);
 /// Connections of one key. A process needs one, and a user may run many commands with one key.
 const CONNECTIONS_PER_PEER: usize = 64;
-/// Streams of one connection that are served at once: one for questions, and meetings.
+/// Streams of one connection that are served at once: one for questions, news of requests, and meetings.
 const STREAMS_PER_CONNECTION: usize = 8;
 
 /// A running name service. It stops when it is dropped, or in order with [`shutdown`](Self::shutdown).

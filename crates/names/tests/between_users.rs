@@ -9,7 +9,8 @@ use support::*;
 use whimbrel_base::Delegation;
 use whimbrel_names::protocol::{Request, Response};
 use whimbrel_names::{
-    Decision, ErrorCode, MemoryStore, Proposal, ProposalId, Reader, Readers, RedbStore, Wished,
+    AskError, Decision, ErrorCode, MemoryStore, Proposal, ProposalId, ProposalNews, Reader, Readers,
+    RedbStore, Wished,
 };
 
 const ADA: &str = "ada@example.org";
@@ -69,6 +70,74 @@ async fn a_request_waits_for_the_devices_of_its_user_also_while_the_service_is_r
     assert_eq!(bobs.proposals(None).await.unwrap(), []);
     let again = bobs.withdraw(ProposalId::of(b"another"), None).await.unwrap_err();
     assert_eq!(again.code(), Some(ErrorCode::NoProposal));
+}
+
+async fn heard(news: &mut ProposalNews) {
+    tokio::time::timeout(PATIENCE, news.changed()).await.expect("nothing is heard").unwrap();
+}
+
+fn desk_of(owner: &Host, desk: &Host, lasts: Duration) -> Delegation {
+    let end = now().saturating_add(lasts);
+    Delegation::sign(name("desk.ada@example.org"), desk.endpoint.id(), now(), end, &owner.key).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_hear_of_a_request_and_of_its_answer_without_asking_and_strangers_do_not() {
+    let net = Net(166);
+    let service = service(net, MemoryStore::new()).await;
+    let (ada, adas) = named_host(net, 1, 1, &service).await;
+    let (bob, bobs) = named_host(net, 2, 2, &service).await;
+    let (desk, desks) = named_host(net, 3, 3, &service).await;
+    let (_eve, eves) = named_host(net, 4, 4, &service).await;
+    adas.publish_record(record(ADA, &ada, None)).await.unwrap();
+    bobs.publish_record(record(BOB, &bob, None)).await.unwrap();
+    let word = desk_of(&ada, &desk, Duration::from_secs(600));
+    // A word is of one key.
+    let refused = eves.proposal_news(Some(&word)).await.unwrap_err();
+    assert!(matches!(refused, AskError::Refused { .. }), "{refused:?}");
+    let mut of_ada = adas.proposal_news(None).await.unwrap();
+    let mut of_desk = desks.proposal_news(Some(&word)).await.unwrap();
+    let mut of_bob = bobs.proposal_news(None).await.unwrap();
+    let mut of_eve = eves.proposal_news(None).await.unwrap();
+    assert_eq!(service.stats().watches, 4);
+    let bytes = to_ada(&bob, &ada).sign(&bob.key).unwrap();
+    let id = ProposalId::of(&bytes);
+    bobs.propose(bytes).await.unwrap();
+    for news in [&mut of_ada, &mut of_desk, &mut of_bob] {
+        heard(news).await;
+    }
+    assert_eq!(desks.proposals(Some(&word)).await.unwrap()[0].id, id);
+    let (by, word) = (desk.endpoint.id(), Some(word));
+    let decision = Decision { about: id, accepted: true, by, made: now(), word, given: None };
+    desks.decide(decision.sign(&desk.key).unwrap()).await.unwrap();
+    for news in [&mut of_ada, &mut of_desk, &mut of_bob] {
+        heard(news).await;
+    }
+    bobs.withdraw(id, None).await.unwrap();
+    heard(&mut of_bob).await;
+    let silent = tokio::time::timeout(Duration::from_millis(500), of_eve.changed()).await;
+    assert!(silent.is_err(), "{silent:?}");
+    drop((of_ada, of_desk, of_bob, of_eve));
+    until("nobody follows", || service.stats().watches == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_speaks_for_its_user_no_longer_hears_nothing_more() {
+    let net = Net(167);
+    let service = service(net, MemoryStore::new()).await;
+    let (ada, adas) = named_host(net, 1, 1, &service).await;
+    let (bob, bobs) = named_host(net, 2, 2, &service).await;
+    let (desk, desks) = named_host(net, 3, 3, &service).await;
+    adas.publish_record(record(ADA, &ada, None)).await.unwrap();
+    bobs.publish_record(record(BOB, &bob, None)).await.unwrap();
+    let word = desk_of(&ada, &desk, Duration::from_secs(10));
+    let mut news = desks.proposal_news(Some(&word)).await.unwrap();
+    while !word.is_expired(now()) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bobs.propose(to_ada(&bob, &ada).sign(&bob.key).unwrap()).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, news.changed()).await.expect("it goes on");
+    assert!(matches!(ended, Err(AskError::Unreachable(_))), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

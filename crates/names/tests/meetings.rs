@@ -44,6 +44,20 @@ async fn two_peers_meet_by_the_slots_number_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_the_service_nothing_else_waits_for_the_other_side_as_long_as_a_meeting_lasts() {
+    let net = Net(169);
+    let service = service(net, MemoryStore::new()).await;
+    let (_anna, annas) = named_host(net, 1, 1, &service).await;
+    let (_ben, bens) = named_host(net, 2, 2, &service).await;
+    let mut opened = annas.open_meeting().await.unwrap();
+    // A connection on which nothing at all was answered for 20 seconds would be given up.
+    tokio::time::sleep(Duration::from_secs(23)).await;
+    let mut joined = bens.join_meeting(opened.slot()).await.unwrap();
+    joined.send(b"good evening").await.unwrap();
+    assert_eq!(recv(&mut opened).await.unwrap(), b"good evening");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whichever_side_ends_the_meeting_the_other_gets_the_rest_and_then_hears_of_it() {
     let net = Net(132);
     let service = service(net, MemoryStore::new()).await;

@@ -61,6 +61,7 @@ fn request() -> impl Strategy<Value = Numbered> {
             .prop_map(|(proposal, word)| Request::Withdraw { proposal, word }),
         (name(), proptest::option::of(name())).prop_map(|(user, after)| Request::Devices { user, after }),
         (name(), proptest::option::of(".{0,50}")).prop_map(|(user, code)| Request::Mail { user, code }),
+        proptest::option::of(bytes()).prop_map(|word| Request::Follow { word }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,
@@ -93,6 +94,7 @@ fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),
         (any::<u64>(), bytes()).prop_map(|(watch, record)| Reply::Update { watch, record }),
+        any::<u64>().prop_map(|watch| Reply::News { watch }),
     ]
 }
 
@@ -181,6 +183,8 @@ fn the_bytes_of_messages() {
             numbered(1, Request::Register { record: record.clone(), readers: of_user }),
             b"\x01\x01\x09\x02\x07\x08\x01\x01\x01\x03a@b",
         ),
+        (numbered(0, Request::Follow { word: None }), &[1, 0, 20, 0]),
+        (numbered(0, Request::Follow { word: Some(vec![7, 8]) }), &[1, 0, 20, 1, 2, 7, 8]),
     ];
     let (found, id) = (numbered(1, Request::Find { id: SecretKey::from_bytes(&[1; 32]).id() }), [1, 1, 10]);
     assert_eq!((&found[4..7], found.len()), (&id[..], 4 + 3 + 32));
@@ -200,6 +204,7 @@ fn the_bytes_of_messages() {
     assert_eq!(reply(Response::Invited { code: "yb".into() }), b"\x01\x00\x09\x08\x02yb");
     assert_eq!(reply(Response::Registered { seconds: 60, lease: 61 }), [1, 0, 9, 9, 60, 61]);
     assert_eq!(encode(&Reply::Update { watch: 4, record }).unwrap()[4..], [1, 1, 4, 2, 7, 8]);
+    assert_eq!(encode(&Reply::News { watch: 4 }).unwrap()[4..], [1, 2, 4]);
 }
 
 fn refused(stream: &[u8]) -> ProtocolError {

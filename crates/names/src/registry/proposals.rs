@@ -7,6 +7,7 @@
 use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
 
 use super::Registry;
+use super::followers::{Follower, Followers};
 use super::ownership::CLOCK_SKEW;
 use crate::error::NamesError;
 use crate::proposal::{Decision, MAX_PROPOSAL_TIME, Proposal, ProposalError, ProposalId, Wished};
@@ -59,8 +60,12 @@ impl Registry {
             decided: None,
             withdrawn: false,
         };
+        let users = [kept.from, kept.to];
         match self.store.propose(kept, now).await? {
-            Proposing::Kept => Ok(proposal.expires),
+            Proposing::Kept => {
+                self.followers.tell(users);
+                Ok(proposal.expires)
+            }
             Proposing::AskedAlready => Err(NamesError::AskedAlready(proposal.to)),
             Proposing::Full => Err(NamesError::TooManyProposals(proposal.to)),
         }
@@ -95,9 +100,40 @@ impl Registry {
         }
         let decided = Decided { accepted: decision.accepted, bytes: bytes.to_vec() };
         match self.store.decide(&user, known.id, decided, now).await? {
-            true => Ok(known.expires),
+            true => {
+                self.followers.tell([known.from, known.to]);
+                Ok(known.expires)
+            }
             false => Err(NamesError::NoProposal),
         }
+    }
+
+    /// Lets `peer` hear of changes to what [`proposals`](Self::proposals) tells: of those that are made on this
+    /// server.
+    ///
+    /// # Errors
+    /// [`NamesError::TooManyFollowers`], and as [`proposals`](Self::proposals).
+    pub async fn follow(
+        &self,
+        peer: EndpointId,
+        word: Option<&[u8]>,
+        now: UnixTime,
+    ) -> Result<Follower, NamesError> {
+        let user = self.user_of_peer(peer, word, now).await?;
+        Followers::follow(&self.followers, user, peer)
+    }
+
+    /// Fails once `peer` does not speak for its user any more.
+    ///
+    /// # Errors
+    /// As [`proposals`](Self::proposals).
+    pub async fn speaks_for_user(
+        &self,
+        peer: EndpointId,
+        word: Option<&[u8]>,
+        now: UnixTime,
+    ) -> Result<(), NamesError> {
+        self.user_of_peer(peer, word, now).await.map(drop)
     }
 
     /// The proposals that the user of `peer` made and is asked, by their ids, as far as they count at `now`.
@@ -134,7 +170,10 @@ impl Registry {
         let known = all.into_iter().find(|known| known.id == id && known.from == user);
         let known = known.ok_or(NamesError::NoProposal)?;
         match self.store.withdraw(&user, id).await? {
-            true => Ok(known.expires),
+            true => {
+                self.followers.tell([known.from, known.to]);
+                Ok(known.expires)
+            }
             false => Err(NamesError::NoProposal),
         }
     }

@@ -169,6 +169,8 @@ impl Session<'_> {
                     }
                 }
             }
+            // Who asks nothing but on streams of its own is answered too.
+            self.answered |= core.was_heard();
             if core.is_wanted().is_none() {
                 return Ok(Outcome::Over);
             }

@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
-use whimbrel_transport::{CloseCode, ClosedBy, Connection, RecvHalf, SendHalf, Stream};
+use whimbrel_transport::{RecvHalf, SendHalf};
 
+use super::AskError;
+use super::own_stream::{self, OwnStream};
 use super::state::{Core, Wanted};
-use super::{ANSWER_LIMIT, AskError};
-use crate::error::ErrorCode;
-use crate::protocol::{
-    Decoder, MAX_MEETING_FRAME, MeetingFrames, Numbered, ProtocolError, Reply, Request, Response, encode,
-    encode_frame,
-};
+use crate::protocol::{MAX_MEETING_FRAME, MeetingFrames, ProtocolError, Request, Response, encode_frame};
 
 /// How long [`Meeting::close`] waits for the service to have what was sent.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -133,82 +130,14 @@ pub enum MeetingError {
 
 /// Opens a meeting, or joins the one in `slot`.
 pub(super) async fn enter(core: &Arc<Core>, slot: Option<u16>) -> Result<Meeting, AskError> {
-    let wanted = Core::want_connection(core)?;
-    let entered = async {
-        let mut connections = core.connection();
-        loop {
-            let present = connections.borrow_and_update().clone();
-            if let Some(connection) = present {
-                match ask(&connection, slot).await {
-                    Ok(entered) => return entered,
-                    // Another connection may do better.
-                    Err(error) => tracing::debug!(%error, "no answer about a meeting"),
-                }
-            }
-            if connections.changed().await.is_err() {
-                return Err(AskError::Closed);
-            }
-        }
-    };
-    let limit = tokio::time::timeout(ANSWER_LIMIT, entered).await;
-    let Entered { slot, seconds, stream: (read, write), frames } =
-        limit.unwrap_or_else(|_| Err(AskError::Unreachable(core.why())))?;
-    let ends = Instant::now() + Duration::from_secs(seconds.into());
-    Ok(Meeting { slot, ends, read, write, frames, _wanted: wanted })
-}
-
-struct Entered {
-    slot: u16,
-    seconds: u16,
-    stream: (RecvHalf, SendHalf),
-    frames: MeetingFrames,
-}
-
-/// Asks on a stream of its own. An error of the stream is one that another connection may not have.
-async fn ask(connection: &Connection, slot: Option<u16>) -> io::Result<Result<Entered, AskError>> {
-    let asked = async {
-        let stream = connection.open_stream().await.map_err(io::Error::other)?;
-        exchange(stream, slot).await
-    };
-    match asked.await {
-        Ok(answer) => Ok(answer),
-        Err(error) => match connection.close_reason() {
-            // What a service does that knows no meetings.
-            Some(reason) if reason.code == CloseCode::PROTOCOL && reason.by == ClosedBy::Peer => {
-                Ok(Err(AskError::Unsupported("meetings")))
-            }
-            _ => Err(error),
-        },
-    }
-}
-
-async fn exchange(stream: Stream, slot: Option<u16>) -> io::Result<Result<Entered, AskError>> {
-    let (mut read, mut write) = stream.into_split();
-    let request = Numbered { number: 0, request: Request::Meet { slot } };
-    write.write_all(&encode(&request).map_err(io::Error::other)?).await?;
-    let mut decoder = Decoder::<Reply>::new();
-    let mut piece = [0; 2048];
-    let reply = loop {
-        match decoder.next_message() {
-            Ok(Some(reply)) => break reply,
-            Ok(None) => {}
-            Err(error) => return Ok(Err(AskError::Invalid(error.to_string()))),
-        }
-        match read.read(&mut piece).await? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            n => decoder.push(&piece[..n]),
-        }
-    };
-    Ok(match reply {
-        Reply::Response { response: Response::Meeting { slot: given, seconds }, .. }
-            if slot.is_none_or(|slot| slot == given) =>
-        {
-            let frames = MeetingFrames::new(decoder.into_rest());
-            Ok(Entered { slot: given, seconds, stream: (read, write), frames })
-        }
-        Reply::Response { response: Response::Error { code, message }, .. } => {
-            Err(AskError::Refused { code: ErrorCode::from_number(code), message })
+    let (response, stream) = own_stream::ask(core, Request::Meet { slot }, "meetings").await?;
+    let OwnStream { read, write, rest, wanted } = stream;
+    match response {
+        Response::Meeting { slot: given, seconds } if slot.is_none_or(|slot| slot == given) => {
+            let ends = Instant::now() + Duration::from_secs(seconds.into());
+            let frames = MeetingFrames::new(rest);
+            Ok(Meeting { slot: given, ends, read, write, frames, _wanted: wanted })
         }
         _ => Err(AskError::unexpected()),
-    })
+    }
 }

@@ -61,6 +61,11 @@ struct State {
     wanted: usize,
     failure: String,
     used: Instant,
+    /// Something was asked on a stream of its own on this connection, and not answered so far, that an older service
+    /// does not know.
+    probing: bool,
+    /// Something was answered on a stream of its own on this connection.
+    heard: bool,
     released: bool,
     ended: bool,
 }
@@ -85,6 +90,8 @@ impl Core {
                 wanted: 0,
                 failure: String::new(),
                 used: Instant::now(),
+                probing: false,
+                heard: false,
                 released: false,
                 ended: false,
             }),
@@ -282,6 +289,10 @@ impl Core {
     /// may not know is not asked again.
     pub(super) fn broken_off(&self) {
         let mut state = self.state();
+        if std::mem::take(&mut state.probing) {
+            // It is the most likely cause. Everything else is asked once more.
+            return;
+        }
         let unknown = state.asked.extract_if(.., |_, asked| asked.sent && newer(&asked.request).is_some());
         unknown.for_each(|(_, asked)| {
             let what = newer(&asked.request).unwrap_or("this request");
@@ -318,6 +329,8 @@ impl Core {
         match reply {
             Reply::Response { request, response } => self.state().answered(request, response),
             Reply::Update { watch, record } => self.pushed(watch, &record).await,
+            // These come on a stream of their own.
+            Reply::News { .. } => {}
         }
     }
 
@@ -388,6 +401,7 @@ impl State {
     }
 
     fn begin_session(&mut self) {
+        (self.probing, self.heard) = (false, false);
         let mut asked = std::mem::take(&mut self.asked);
         asked.retain(|_, asked| asked.is_worth_repeating());
         self.queue.clear();

@@ -14,6 +14,7 @@ use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
 use super::answers::{accepted, seconds_until};
 use super::broken::Broken;
+use super::following::{self, Following};
 use super::meetings::{self, Arrival};
 use super::{Shared, between_users, turns};
 use crate::admission::{Domain, Terms};
@@ -54,6 +55,9 @@ async fn serve_requests(stream: Stream, connection: &Connection, shared: &Arc<Sh
             let from = turns::address(connection);
             let arrival = Arrival { number, slot, peer, from, read, write, rest: decoder.into_rest() };
             return meetings::serve(arrival, shared).await;
+        }
+        Some(Numbered { number, request: Request::Follow { word } }) => {
+            return following::serve(Following { number, word, read, write }, connection, shared).await;
         }
         Some(first) => first,
     };
@@ -150,8 +154,8 @@ impl Session {
                 }
                 self.reply(number, Response::Unwatched).await
             }
-            Request::Meet { .. } => {
-                let message = "a meeting needs a stream of its own; ask for it first on a new one".to_owned();
+            Request::Meet { .. } | Request::Follow { .. } => {
+                let message = "this needs a stream of its own; ask for it first on a new one".to_owned();
                 self.reply(number, Response::refusal(ErrorCode::Malformed, message)).await
             }
             request => {
@@ -275,7 +279,10 @@ impl Shared {
             }
             Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),
             // These belong to the stream, which handles them.
-            Request::Watch { .. } | Request::Unwatch { .. } | Request::Meet { .. } => Ok(Response::Unwatched),
+            Request::Watch { .. }
+            | Request::Unwatch { .. }
+            | Request::Meet { .. }
+            | Request::Follow { .. } => Ok(Response::Unwatched),
         };
         let response = result.unwrap_or_else(|error| refusal(&error));
         match &response {

@@ -1,5 +1,6 @@
 //! Nobody uses the service up.
 use super::*;
+use crate::registry::followers::MOST_OF_A_PEER;
 
 fn limited(change: impl FnOnce(&mut Limits)) -> Registry {
     let mut limits = Limits::default();
@@ -46,6 +47,33 @@ async fn watchers() {
         let _third = watch().await.unwrap();
         assert!(watch().await.is_err());
     }
+}
+
+#[tokio::test]
+async fn followers_of_requests() {
+    for change in [
+        (|limits| limits.watchers = 2) as fn(&mut Limits),
+        |limits| limits.watchers_per_name = 2,
+        |limits| limits.watchers_per_peer = 2,
+    ] {
+        let registry = limited(change);
+        let follow = async || registry.follow(key(5).id(), None, START).await;
+        let first = follow().await.unwrap();
+        let _second = follow().await.unwrap();
+        assert_eq!(follow().await.unwrap_err(), NamesError::TooManyFollowers);
+        // One that ends makes room.
+        drop(first);
+        let _third = follow().await.unwrap();
+        assert!(follow().await.is_err());
+    }
+    // However much may be watched, a key follows no more than this.
+    let registry = limited(|_| {});
+    let mut all = Vec::new();
+    while let Ok(follower) = registry.follow(key(5).id(), None, START).await {
+        all.push(follower);
+    }
+    assert_eq!(all.len(), MOST_OF_A_PEER);
+    registry.follow(key(6).id(), None, START).await.unwrap();
 }
 
 #[tokio::test]

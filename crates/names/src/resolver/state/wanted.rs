@@ -42,4 +42,22 @@ impl Core {
     pub(in crate::resolver) fn connected(&self, connection: Option<Connection>) {
         self.connection.send_replace(connection);
     }
+
+    /// Something is asked on a stream of its own.
+    pub(in crate::resolver) fn probes(&self) {
+        self.state().probing = true;
+    }
+
+    /// It was answered.
+    pub(in crate::resolver) fn heard(&self) {
+        let mut state = self.state();
+        (state.probing, state.heard) = (false, true);
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Whether something was answered on a stream of its own on this connection.
+    pub(in crate::resolver) fn was_heard(&self) -> bool {
+        self.state().heard
+    }
 }
