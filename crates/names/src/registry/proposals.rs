@@ -113,7 +113,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`NamesError::TooManyFollowers`], and as [`proposals`](Self::proposals).
-    pub async fn follow(
+    pub async fn follow_proposals(
         &self,
         peer: EndpointId,
         word: Option<&[u8]>,

@@ -37,7 +37,7 @@ pub(super) async fn serve(
     let (peer, word) = (connection.peer_id(), word.as_deref());
     shared.turns.request(peer, turns::address(connection)).await;
     shared.counters.request();
-    let mut follower = match shared.registry.follow(peer, word, now()).await {
+    let mut follower = match shared.registry.follow_proposals(peer, word, now()).await {
         Ok(follower) => follower,
         Err(error) => {
             shared.counters.refused();

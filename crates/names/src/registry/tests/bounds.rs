@@ -57,7 +57,7 @@ async fn followers_of_requests() {
         |limits| limits.watchers_per_peer = 2,
     ] {
         let registry = limited(change);
-        let follow = async || registry.follow(key(5).id(), None, START).await;
+        let follow = async || registry.follow_proposals(key(5).id(), None, START).await;
         let first = follow().await.unwrap();
         let _second = follow().await.unwrap();
         assert_eq!(follow().await.unwrap_err(), NamesError::TooManyFollowers);
@@ -69,11 +69,11 @@ async fn followers_of_requests() {
     // However much may be watched, a key follows no more than this.
     let registry = limited(|_| {});
     let mut all = Vec::new();
-    while let Ok(follower) = registry.follow(key(5).id(), None, START).await {
+    while let Ok(follower) = registry.follow_proposals(key(5).id(), None, START).await {
         all.push(follower);
     }
     assert_eq!(all.len(), MOST_OF_A_PEER);
-    registry.follow(key(6).id(), None, START).await.unwrap();
+    registry.follow_proposals(key(6).id(), None, START).await.unwrap();
 }
 
 #[tokio::test]
