@@ -11,8 +11,8 @@ use whimbrel_base::EndpointId;
 use super::Limits;
 use crate::error::NamesError;
 
-/// Of one peer: an agent for each user that it may be a device of, and one that is started anew.
-pub(super) const MOST_OF_A_PEER: usize = 8;
+/// Of one peer. It needs one, and those of agents that were killed end only with their connections.
+pub(super) const MOST_OF_A_PEER: usize = 64;
 
 pub(super) struct Followers {
     limits: Limits,
