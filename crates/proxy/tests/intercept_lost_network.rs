@@ -78,7 +78,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whoever asked is waited for.
+/// Waits for a request's answer.
 fn answered(runtime: &tokio::runtime::Runtime, end: Instant, asking: JoinHandle<Answered>) -> Answered {
     let left = end.saturating_duration_since(Instant::now());
     let waited = runtime.block_on(async { tokio::time::timeout(left, asking).await });
@@ -145,7 +145,7 @@ fn loads_a_page_whose_network_goes(silently: bool) {
         assert_eq!(status, 200, "{n}: {}", String::from_utf8_lossy(&bytes));
         assert!(bytes == object(n), "{n}: other bytes, {} of them", bytes.len());
     }
-    // Nobody knows whether it had its effect: that is for the user to decide.
+    // Whether it had its effect is not known: the user decides whether to post again.
     let (status, bytes) = answered(&runtime, end, posting).unwrap();
     assert_eq!(status, 502, "{}", String::from_utf8_lossy(&bytes));
     let seen = origin.seen();

@@ -1,6 +1,6 @@
-//! Who on this server hears when something changes that users ask each other.
+//! The connections to this server that are told when requests between users change.
 //!
-//! What has changed is not said: who hears of it looks, and is told what it may see.
+//! What has changed is not said: the follower asks for it, and gets what it may see.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -169,7 +169,7 @@ impl Session<'_> {
                     }
                 }
             }
-            // Who asks nothing but on streams of its own is answered too.
+            // An answer on a stream of its own counts as an answer of the service, too.
             self.answered |= core.was_heard();
             if core.is_wanted().is_none() {
                 return Ok(Outcome::Over);

@@ -245,7 +245,7 @@ impl Session {
                 (true, of_stream) => {
                     *lead += match of_stream {
                         true => bytes as i64,
-                        // Nobody waited meanwhile who could make up for them.
+                        // No stream waited meanwhile, so none has to catch up with them.
                         false if alone => 0,
                         false => -(bytes as i64),
                     };

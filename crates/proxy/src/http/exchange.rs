@@ -27,14 +27,14 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl Outgoing<'static> {
-    /// Nobody keeps what it is made of.
+    /// A request that cannot be made again.
     pub(super) fn of(request: Request<Sent>) -> Self {
         Self { request, make: None }
     }
 }
 
 impl<'a> Outgoing<'a> {
-    /// Whoever asks keeps what it is made of anyway.
+    /// A request that is made by `make`, which can make it again.
     pub(super) fn made_by(make: Make<'a>) -> Self {
         Self { request: make(), make: Some(make) }
     }

@@ -1,6 +1,6 @@
-//! Who is woken when a connection can go on that moves with its user. The parts of a connection tell each
-//! other of what they do by wakers. Where one task moves all of them it is there already: woken by what it
-//! did itself, it would be scheduled once more for nothing, and another thread be woken to look after it.
+//! Wakes the task that drives a connection to a server, and not for what that task did itself. The parts of
+//! such a connection tell each other what they do by wakers. One task drives all of them: woken by its own
+//! doing, it would be scheduled once more for nothing, and another thread be woken to run it.
 
 use futures_util::task::AtomicWaker;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ pub(super) struct Bell {
 
 #[derive(Default)]
 struct Rings {
-    /// Somebody is at it now, and looks again if it rings.
+    /// A task polls the connection now, and polls it again if it rings.
     is_attended: AtomicBool,
     rang: AtomicBool,
-    /// Who was at it last.
+    /// The task that polled it last.
     user: AtomicWaker,
 }
 
@@ -61,7 +61,7 @@ impl Bell {
         for _ in 0..=AGAIN {
             self.rings.rang.swap(false, Ordering::SeqCst);
             let polled = moves(&mut Context::from_waker(&self.waker));
-            // Whoever has what it waited for comes again, or has no need of more.
+            // A task that has what it waited for polls again when it needs more.
             if polled.is_ready() {
                 return polled;
             }

@@ -92,7 +92,7 @@ mod tests {
         let kept = |sessions| unmeasured(&settings, sessions);
         assert_eq!([1, FEW].map(kept), [settings.most_kept; 2]);
         assert_eq!([128, 1000, usize::MAX].map(kept), [64 * 1024, LEAST_KEPT, LEAST_KEPT]);
-        // Nobody gets more than the settings allow.
+        // No session keeps more than the settings allow.
         let little = SessionSettings { most_kept: 1000, ..settings };
         assert_eq!([1, 1000].map(|sessions| unmeasured(&little, sessions)), [1000; 2]);
     }

@@ -27,9 +27,9 @@ const UNREACHABLE_V6: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     Nothing,
-    /// Something that does not mean that nobody is reached, or of another place.
+    /// An error that does not mean *unreachable*, or one of another place.
     Other,
-    /// Nobody is reached there, as a host or router says.
+    /// The place is unreachable, as a host or router says.
     Unreachable,
 }
 
