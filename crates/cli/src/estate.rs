@@ -22,8 +22,8 @@ pub(crate) use self::wire::{Item, Wire};
 use self::wire::Way;
 use crate::access::Before;
 use crate::local::{LocalListener, LocalSocket, Place};
-use crate::transfer::receiving::{SoFar, Underway};
 use crate::transfer::source::{self, Source};
+use crate::transfer::underway::{SoFar, Underway};
 use crate::tunnel::direction::{Direction, MOST};
 use crate::tunnel::{Halted, Tunnel};
 

@@ -30,6 +30,7 @@ mod by_ticket;
 mod peer;
 mod personal;
 
+pub(crate) use self::by_ticket::name_of_nobody;
 pub(crate) use self::peer::Peer;
 use self::personal::Place;
 

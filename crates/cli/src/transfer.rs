@@ -32,6 +32,7 @@ mod batch;
 mod chunk;
 mod destination;
 mod directory;
+mod elsewhere;
 mod inbox;
 mod message;
 mod name;
@@ -40,6 +41,7 @@ pub(crate) mod receiving;
 pub(crate) mod sending;
 pub(crate) mod source;
 pub(crate) mod tree;
+pub(crate) mod underway;
 
 pub(crate) use self::asking::Asker;
 pub(crate) use self::inbox::{Consent, Inbox, Limits};

@@ -65,3 +65,22 @@ fn the_one_who_waited_for_a_chat_goes_to_another_device_too() {
     assert_eq!(bob.tells()["text"], format!("went on at {desk_id}"));
     bob.process.output(LIMIT).succeeded();
 }
+
+#[test]
+fn one_who_waits_for_a_chat_by_ticket_goes_to_another_device_too() {
+    let world = World::new();
+    let mut bob = Typed::start(&world, "bob", &["chat", "--allow", "any", "--nick", "bob", "--json"]);
+    let ticket = bob.process.next_json()["ticket"].as_str().unwrap().to_owned();
+    let mut phone = Typed::start(&world, "phone", &["chat", "--nick", "ada", &ticket]);
+    assert!(phone.sees().starts_with("-- bob ["));
+    assert_eq!(bob.tells()["event"], "here");
+    let desk_id = world.id("desk");
+    let given = hand_off(&world, "bob", &desk_id);
+    let mut desk = Typed::start(&world, "desk", &take(&given));
+    assert!(desk.sees().starts_with("-- ada ["));
+    desk.types("it is me\n");
+    assert_eq!(desk.sees(), "you [1]: it is me");
+    assert_eq!(phone.sees(), "bob: it is me");
+    assert_eq!(bob.tells()["text"], format!("went on at {desk_id}"));
+    bob.process.output(LIMIT).succeeded();
+}

@@ -1,6 +1,10 @@
 //! `whimbrel receive`: takes files from peers.
 
-use futures_util::FutureExt;
+mod going_on;
+mod taker;
+
+pub(crate) use self::going_on::go_on;
+
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde_json::json;
-use tokio::sync::{Semaphore, mpsc};
 use whimbrel_base::{Name, Ticket};
 use whimbrel_names::Code;
 use whimbrel_transport::Connection;
@@ -17,19 +20,22 @@ use whimbrel_transport::Connection;
 use crate::access::{Access, AllowFlags, Guests};
 use crate::commands::invite;
 use crate::failure;
-use crate::halt::{Halter, Tie};
+use crate::halt::Halter;
 use crate::manager::Ready;
 use crate::meeting::{Acquaintance, Message, Purpose};
+use crate::moving::Sessions;
 use crate::multipath::PathFlags;
-use crate::network::{Network, Wish, log_events};
+use crate::network::{Network, Wish};
 use crate::options::{Globals, after, size};
 use crate::progress::Board;
 use crate::serving::Start;
 use crate::status::{About, Reporter};
-use crate::takeover::{Estate, Inherited, Served, TakeOver, Woken};
-use crate::transfer::receiving::{Arrived, Outcome, Received, Underway, go_on, receive};
+use crate::takeover::{Estate, Inherited, Served, TakeOver};
+use crate::transfer::receiving::{Arrived, Outcome, Received};
 use crate::transfer::{Asker, Consent, Inbox, Limits, Trouble};
-use crate::{output, reload, serving, tunnel};
+use crate::{output, reload, serving};
+
+use self::taker::{News, Taker};
 
 const COMMAND: &str = "receive";
 /// How long a transfer that is just beginning or ending may take before it is begun again elsewhere.
@@ -38,10 +44,6 @@ const HALT_LIMIT: Duration = Duration::from_secs(1);
 const SENDER_LIMIT: Duration = Duration::from_secs(60);
 /// Addresses of a ticket that is told in a meeting.
 const TICKET_ADDRESSES: usize = 8;
-/// Files that are taken at once on one connection.
-const STREAMS: usize = 32;
-/// Results that wait to be told.
-const RESULTS: usize = 64;
 
 /// Take files that peers send with `whimbrel send`, until stopped
 ///
@@ -139,13 +141,13 @@ async fn serve(
     let guests =
         serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone(), start).await?;
     let halter = Halter::new();
-    let (results, mut done) = mpsc::channel(RESULTS);
-    let taker = Taker { inbox, results, tie: halter.tie() };
+    let sessions = Sessions::default();
+    let (taker, mut news) = Taker::new(inbox, halter.tie(), sessions.clone());
     if let Some(waking) = waking {
         let (connections, woken) = waking.begin()?;
         taker.go_on(connections, woken, &guests);
     }
-    let about = About::new(COMMAND, args.name.as_ref().map(ToString::to_string));
+    let about = About::new(COMMAND, args.name.as_ref().map(ToString::to_string)).moving(&sessions);
     let mut reporter = Reporter::start(network, about.handing_over(), globals.quiet)?;
     let _reloading =
         reload::follow_access(&globals.source, "waiting for files", &args.allow, &access, network)?;
@@ -158,12 +160,12 @@ async fn serve(
     let (asker, leaving) = loop {
         tokio::select! {
             connection = guests.accept() => match connection {
-                Some(connection) => taker.serve(connection),
+                Some(connection) => taker.serve(connection, Vec::new()),
                 None => return Ok(Served::Ended),
             },
             // The taker has the other end.
-            Some((peer, outcome)) = done.recv() => {
-                if told(args, &peer, outcome, args.once, &board)? {
+            Some(news) = news.recv() => {
+                if told(args.json, news, args.once, &board)? {
                     return Ok(Served::Ended);
                 }
             }
@@ -180,8 +182,8 @@ async fn serve(
     let files = loop {
         tokio::select! {
             files = &mut halting => break files,
-            Some((peer, outcome)) = done.recv() => {
-                told(args, &peer, outcome, false, &board)?;
+            Some(news) = news.recv() => {
+                told(args.json, news, false, &board)?;
             }
         }
     };
@@ -216,12 +218,13 @@ async fn take_by_code(globals: &Globals, args: &Receive, code: &Code, network: &
     let ticket = Some(bounded(network.ticket(None, None)));
     other.say(&Message::Greeting { purpose: Purpose::File, user: None, ticket }).await?;
     other.end().await;
-    let _reporter = Reporter::start(network, About::new("receive", None), globals.quiet)?;
+    let sessions = Sessions::default();
+    let _reporter = Reporter::start(network, About::new(COMMAND, None).moving(&sessions), globals.quiet)?;
     let board = Board::new(globals.quiet);
     let inbox = inbox(globals, args, network, access, &board)?;
     let first = tokio::time::timeout(SENDER_LIMIT, guests.accept()).await.ok().flatten();
     let first = first.context("the sender did not come; start again on both sides")?;
-    take_one(args, first, guests, inbox, board).await
+    take_one(args.json, (first, guests), (inbox, sessions), board).await
 }
 
 /// Where files go, and who agrees to it.
@@ -247,26 +250,24 @@ fn bounded(ticket: Ticket) -> Ticket {
     Ticket::new(ticket.id(), ticket.addrs().iter().copied().take(TICKET_ADDRESSES), None)
 }
 
-/// Takes what the one sender sends, until the first transfer is done with.
+/// Takes what the one sender sends, until the first transfer is done with, or goes on elsewhere.
 async fn take_one(
-    args: &Receive,
-    sender: Connection,
-    mut guests: Guests,
-    inbox: Inbox,
+    json: bool,
+    (sender, mut guests): (Connection, Guests),
+    (inbox, sessions): (Inbox, Sessions),
     board: Board,
 ) -> Result<()> {
     let halter = Halter::new();
-    let (results, mut done) = mpsc::channel(RESULTS);
-    let taker = Taker { inbox: Arc::new(inbox), results, tie: halter.tie() };
-    taker.serve(sender);
+    let (taker, mut news) = Taker::new(Arc::new(inbox), halter.tie(), sessions);
+    taker.serve(sender, Vec::new());
     loop {
         tokio::select! {
             connection = guests.accept() => match connection {
-                Some(connection) => taker.serve(connection),
+                Some(connection) => taker.serve(connection, Vec::new()),
                 None => return Ok(()),
             },
-            Some((peer, outcome)) = done.recv() => {
-                if told(args, &peer, outcome, true, &board)? {
+            Some(news) = news.recv() => {
+                if told(json, news, true, &board)? {
                     return Ok(());
                 }
             }
@@ -276,13 +277,29 @@ async fn take_one(
 
 /// Tells the user of a transfer. True if nothing more is to come, because the first one that is `once` done with
 /// is the last.
-fn told(args: &Receive, peer: &str, outcome: Outcome, once: bool, board: &Board) -> Result<bool> {
-    let Outcome { part, result, .. } = outcome;
+fn told(json: bool, news: News, once: bool, board: &Board) -> Result<bool> {
+    let (peer, Outcome { part, result, .. }) = match news {
+        News::Ended(peer, outcome) => (peer, outcome),
+        News::Moved { file, to } => {
+            moved(json, &file, &to)?;
+            board.note(&format!("{file} went on at {to}"));
+            return Ok(once);
+        }
+        News::Stays { peer, why } => {
+            board.note(&format!("from {peer}: this stays here: {why}"));
+            return Ok(false);
+        }
+        News::Lost { file, why } if once => bail!("lost the sender of {file}: {why}"),
+        News::Lost { file, why } => {
+            board.note(&format!("lost the sender of {file}: {why}"));
+            return Ok(false);
+        }
+    };
     // A file of a batch is not the end of it.
     let last = once && !part;
     match result {
         Ok(arrived) => {
-            announce(args, &arrived, board)?;
+            announce(json, &arrived, board)?;
             return Ok(last);
         }
         Err(Trouble::Here(error)) if last => return Err(error),
@@ -295,13 +312,18 @@ fn told(args: &Receive, peer: &str, outcome: Outcome, once: bool, board: &Board)
     Ok(false)
 }
 
-fn announce(args: &Receive, arrived: &Arrived, board: &Board) -> Result<()> {
+/// Says that a file goes on elsewhere.
+fn moved(in_json: bool, file: &str, to: &str) -> Result<()> {
+    if in_json { output::json(&json!({ "file": file, "moved_to": to })) } else { Ok(()) }
+}
+
+fn announce(in_json: bool, arrived: &Arrived, board: &Board) -> Result<()> {
     let Received { file, size, resumed_from, sha256 } = match arrived {
         Arrived::File(received) => received,
-        Arrived::Batch(directories) => return announce_all(args, directories, board),
+        Arrived::Batch(directories) => return announce_all(in_json, directories, board),
         Arrived::Nothing => return Ok(()),
     };
-    if args.json {
+    if in_json {
         return output::json(&json!({
             "file": file, "size": size, "received": size - resumed_from, "resumed_from": resumed_from,
             "sha256": sha256,
@@ -312,78 +334,12 @@ fn announce(args: &Receive, arrived: &Arrived, board: &Board) -> Result<()> {
 }
 
 /// Directories have their names once everything in them has arrived.
-fn announce_all(args: &Receive, directories: &[PathBuf], board: &Board) -> Result<()> {
+fn announce_all(in_json: bool, directories: &[PathBuf], board: &Board) -> Result<()> {
     directories.iter().try_for_each(|directory| {
-        if args.json {
+        if in_json {
             return output::json(&json!({ "directory": directory }));
         }
         board.note(&format!("{} has arrived, with everything in it", directory.display()));
         Ok(())
     })
-}
-
-type Results = mpsc::Sender<(String, Outcome)>;
-
-/// Takes what comes on connections.
-#[derive(Clone)]
-struct Taker {
-    inbox: Arc<Inbox>,
-    results: Results,
-    tie: Tie<Underway>,
-}
-
-impl Taker {
-    /// Goes on with what another instance, or this one, had before.
-    fn go_on(&self, connections: Vec<Connection>, woken: Woken, guests: &Guests) {
-        for underway in woken.files {
-            let taker = self.clone();
-            tokio::spawn(FutureExt::boxed(async move {
-                let peer = underway.write.stream().peer_id().short();
-                let outcome = go_on(underway, &taker.inbox, &taker.tie).await;
-                taker.tell(peer, outcome).await;
-            }));
-        }
-        for stream in woken.streams {
-            // The sender begins this one again.
-            stream.reset(tunnel::BROKEN);
-            stream.stop(tunnel::BROKEN);
-        }
-        for connection in connections {
-            guests.welcome(connection.clone());
-            self.serve(connection);
-        }
-    }
-
-    fn serve(&self, connection: Connection) {
-        tokio::spawn(FutureExt::boxed(log_events(connection.events(), connection.peer_id().short())));
-        tokio::spawn(FutureExt::boxed(self.clone().serve_connection(connection)));
-    }
-
-    async fn serve_connection(self, connection: Connection) {
-        let peer = connection.peer_id().short();
-        let places = Arc::new(Semaphore::new(STREAMS));
-        // A peer that opens more streams waits until some have ended.
-        while let Ok(place) = places.clone().acquire_owned().await {
-            let stream = tokio::select! {
-                stream = connection.accept_stream() => stream,
-                () = self.tie.is_to_halt() => return,
-            };
-            let Ok(stream) = stream else { return };
-            let (taker, peer) = (self.clone(), peer.clone());
-            tokio::spawn(FutureExt::boxed(async move {
-                let outcome = receive(stream, &taker.inbox, &taker.tie).await;
-                taker.tell(peer, outcome).await;
-                drop(place);
-            }));
-        }
-    }
-
-    /// Tells of a transfer that has ended, and then its sender.
-    async fn tell(&self, peer: String, outcome: Option<Outcome>) {
-        let Some(mut outcome) = outcome else { return };
-        let confirmation = outcome.confirmation();
-        // The command may have ended meanwhile.
-        let _ = self.results.send((peer, outcome)).await;
-        confirmation.send().await;
-    }
 }

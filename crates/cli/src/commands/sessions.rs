@@ -29,7 +29,7 @@ const LEAST_DIGITS: usize = 4;
 
 /// Show what runs here and could go on at another device
 ///
-/// Without a gateway: each `whimbrel pipe`, `forward` and `chat` of this host. With --through: connections of
+/// Without a gateway: each `whimbrel pipe`, `forward`, `chat` and `receive` here. With --through: connections of
 /// programs behind `whimbrel proxy socks --through`, and tunnels of `proxy http --through` and `run --through`,
 /// that this device has, or may take. The rate is that of half a second. docs/devices.md has the rules.
 #[derive(Args)]
@@ -88,6 +88,7 @@ pub(crate) async fn run(globals: &Globals, args: Sessions) -> Result<()> {
     }
     if args.at.through.is_none() {
         let (all, rates) = twice(all_here, here::counted).await?;
+        here::tell_what_stays(globals.quiet || args.json).await?;
         return here::show(&all, &rates, args.json);
     }
     let (listed, rates) = with_network(globals, async |network| {

@@ -13,6 +13,7 @@ pub(crate) use waiting::{Asking, How, Waiting};
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub(crate) struct Take {
     /// The device that has it, without a gateway: in this terminal, or at ports for a `forward`
     #[arg(long, value_name = "NAME|TICKET", conflicts_with_all = ["through", "how", "own_lines", "listen", "program"])]
     from: Option<Peer>,
+    /// Where a file of `whimbrel receive` goes; here by default
+    #[arg(long, value_name = "DIR", requires = "from")]
+    dir: Option<PathBuf>,
     /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest, `line`
     /// begins a protocol of lines anew, such as IRC
     #[arg(long = "as", value_enum, value_name = "HOW", default_value_t = How::Raw)]
@@ -73,7 +77,8 @@ pub(crate) const LAST: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(globals: &Globals, args: Take) -> Result<()> {
     if let Some(from) = &args.from {
-        return direct::take(globals, &args.session, from, args.json).await;
+        let directory = args.dir.as_deref().unwrap_or(Path::new("."));
+        return direct::take(globals, &args.session, from, (directory, args.json)).await;
     }
     if args.at.through.is_none() {
         let text =

@@ -23,7 +23,7 @@ use tokio::net::UnixStream;
 use whimbrel_proxy::SessionHead;
 use whimbrel_relay::estate::{Head, MAX_SOCKETS};
 
-use crate::transfer::receiving::SoFar;
+use crate::transfer::underway::SoFar;
 
 const LENGTHS: usize = 4 + 8;
 const MAX_HEAD: usize = 64 * 1024;

@@ -9,8 +9,9 @@ use whimbrel_base::EndpointId;
 use whimbrel_relay::Keeper;
 use whimbrel_transport::{CloseCode, CloseReason, Connection, HandOverError, Listener, PathState, Stream};
 
-use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, Offer, State};
-use super::{LIMIT, WORD_LIMIT};
+use super::bytes;
+use super::wire::{self, Answer, Arriving, Ask, Elsewhere, HELLO, MAX_ASK, Offer, State};
+use super::{GONE, LIMIT, WORD_LIMIT};
 
 /// Between two looks at whose a connection is.
 const LOOK: Duration = Duration::from_millis(20);
@@ -162,8 +163,29 @@ impl Asked {
     pub(crate) async fn give(mut self, connection: &Connection, state: State) -> Outcome {
         let said = tokio::time::timeout(WORD_LIMIT, wire::say(&mut self.stream, &Answer::Given(state))).await;
         if !matches!(said, Ok(Ok(()))) {
-            return Outcome::Stays("the other device has gone".to_owned());
+            return Outcome::Stays(GONE.to_owned());
         }
+        self.hand_over(connection).await
+    }
+
+    /// The same for a connection on which a file comes: what has arrived of it goes first, as `read` brings it, and
+    /// the peer waits meanwhile.
+    pub(crate) async fn give_file(
+        mut self,
+        connection: &Connection,
+        file: Arriving,
+        read: impl FnMut(&mut [u8]) -> std::io::Result<usize>,
+    ) -> Outcome {
+        match bytes::bring(&mut self.stream, file, read).await {
+            Ok(()) => self.hand_over(connection).await,
+            Err(why) => {
+                self.over.abort(NOT_GIVEN, STAYS);
+                Outcome::Stays(why)
+            }
+        }
+    }
+
+    async fn hand_over(self, connection: &Connection) -> Outcome {
         let Err(error) = connection.hand_over(&self.over, LIMIT).await else {
             return Outcome::Moved(self.called);
         };

@@ -9,19 +9,23 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use whimbrel::Endpoint;
-use whimbrel_base::{ConnectionId, EndpointId, SecretKey};
-use whimbrel_transport::{Allow, Connection, ListenOptions};
+use whimbrel_base::{ConnectionId, EndpointId, Name, SecretKey};
+use whimbrel_transport::{Allow, Connection, ListenError, ListenOptions, Listener};
 
 use super::giving::{Asked, wait};
+use crate::network::name_of_nobody;
 use crate::relaying::apart;
 use crate::{aside, failure, own_group};
 
 /// No word holds longer, in seconds.
 const MOST: u64 = 3600;
 
-/// What a command has that could move: one connection at a time. Cheap to clone; clones share everything.
+/// Sessions of a command that could move, at most: the others stay.
+const MOST_KNOWN: usize = 64;
+
+/// The connections of a command that could move. Cheap to clone; clones share everything.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sessions(Arc<Mutex<Option<Known>>>);
+pub(crate) struct Sessions(Arc<Mutex<Vec<Known>>>);
 
 /// A session that is there.
 #[derive(Debug)]
@@ -79,27 +83,31 @@ impl Known {
 }
 
 impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that could move from now on, until what is returned is dropped. It takes the place of the one
-    /// before.
+    /// A connection that could move from now on, until what is returned is dropped.
     pub(crate) fn begin(&self, connection: &Connection, peer: &str) -> Session {
         let (sender, asked) = mpsc::channel(1);
         let (id, peer) = (connection.id(), peer.to_owned());
         let known = Known { id, peer, began: Instant::now(), asked: sender, word: None };
-        end(self.lock().replace(known));
+        let mut all = self.lock();
+        if all.len() < MOST_KNOWN {
+            all.push(known);
+        }
+        drop(all);
         Session { sessions: self.clone(), id, asked }
     }
 
-    /// What there is.
-    pub(crate) fn report(&self) -> Option<Movable> {
-        self.lock().as_ref().map(|known| Movable {
+    /// What there is, the oldest first.
+    pub(crate) fn report(&self) -> Vec<Movable> {
+        let movable = |known: &Known| Movable {
             id: known.id.to_string(),
             peer: known.peer.clone(),
             age_ms: u64::try_from(known.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        })
+        };
+        self.lock().iter().map(movable).collect()
     }
 
     /// Lets one device come for the session: it is waited for at what is returned. A later word takes the place of
@@ -119,8 +127,8 @@ impl Sessions {
             return Err("that was removed from your devices, or the list of them cannot be read".to_owned());
         }
         let (id, asked, before) = {
-            let mut known = self.lock();
-            let known = known.as_mut().filter(|known| known.is(&word.session));
+            let mut all = self.lock();
+            let known = all.iter_mut().find(|known| known.is(&word.session));
             let known = known.ok_or("there is no such session here any more")?;
             (known.id, known.asked.clone(), known.word.take())
         };
@@ -129,21 +137,23 @@ impl Sessions {
             // Its listener is gone then.
             let _ = before.await;
         }
-        let options = ListenOptions::unnamed().allow(only(word.to, key.clone()));
-        let listener = endpoint.listen(options).await.map_err(|error| {
-            format!("cannot wait for the other device: {error}; what waits by ticket itself does not move")
-        })?;
+        let (listener, name) = listen(endpoint, || only(word.to, key.clone())).await?;
         // In the same network it does without.
         let (keeper, unrelayed) = apart::keep(endpoint, &word.relays).await;
-        let ticket = endpoint.ticket(None).to_string();
+        let ticket = endpoint.ticket(name).to_string();
         let limit = Duration::from_secs(word.seconds);
         let waiting = wait((listener, keeper), (id.to_string(), word.called.clone()), asked);
         let waiting = async move {
             let _ = tokio::time::timeout(limit, waiting).await;
         };
         let waiting = tokio::spawn(FutureExt::boxed(waiting));
-        match self.lock().as_mut().filter(|known| known.id == id) {
-            Some(known) => known.word = Some(waiting),
+        match self.lock().iter_mut().find(|known| known.id == id) {
+            // Another word may have been given at the same time: the last one holds.
+            Some(known) => {
+                if let Some(before) = known.word.replace(waiting) {
+                    before.abort();
+                }
+            }
             None => {
                 waiting.abort();
                 return Err("the session has ended".to_owned());
@@ -153,10 +163,10 @@ impl Sessions {
     }
 
     fn forget(&self, id: ConnectionId) {
-        let mut known = self.lock();
-        if known.as_ref().is_some_and(|known| known.id == id) {
-            end(known.take());
-        }
+        let mut all = self.lock();
+        let ended = all.iter().position(|known| known.id == id).map(|at| all.remove(at));
+        drop(all);
+        end(ended);
     }
 }
 
@@ -181,6 +191,21 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.sessions.forget(self.id);
     }
+}
+
+/// Listens for those who are let in. What waits by ticket itself has a listener without a name already: the word's then
+/// has a name that nobody else has, and that no name service hears of.
+async fn listen(endpoint: &Endpoint, allow: impl Fn() -> Allow) -> Result<(Listener, Option<Name>), String> {
+    let failed = |error: ListenError| format!("cannot wait for the other device: {error}");
+    match endpoint.listen(ListenOptions::unnamed().allow(allow())).await {
+        Ok(listener) => return Ok((listener, None)),
+        Err(ListenError::InUse(_)) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let name = name_of_nobody().ok_or("there is no randomness")?;
+    let options = ListenOptions::named(&name).unpublished().allow(allow());
+    let listener = endpoint.listen(options).await.map_err(failed)?;
+    Ok((listener, Some(name)))
 }
 
 /// Lets this one device in, unless it was removed from the user's devices since.

@@ -84,6 +84,39 @@ pub(crate) enum State {
     Chat(Talk),
     /// Of `whimbrel forward`: each of its streams.
     Forward(Vec<Halves>),
+    /// Of `whimbrel receive`: a file, of which what has arrived is fetched before the connection comes.
+    File(Arriving),
+}
+
+/// A file that is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Arriving {
+    /// What people call the peer.
+    pub(crate) peer: String,
+    /// The stream's number in its connection.
+    pub(crate) stream: u64,
+    /// What the file is called.
+    pub(crate) name: String,
+    /// In bytes; `None` if nobody knows it before the end.
+    pub(crate) size: Option<u64>,
+    /// Bytes that were there before the sender began.
+    pub(crate) before: u64,
+    /// Bytes that are there.
+    pub(crate) at: u64,
+    /// The rest comes in chunks.
+    pub(crate) chunks: bool,
+    /// What came out of the stream behind these bytes.
+    pub(crate) waiting: Vec<u8>,
+    /// The file may not become larger.
+    pub(crate) most: u64,
+}
+
+/// What the taking device says of a file: first whether it keeps one, then whether it has all that it was sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Keeps {
+    Yes,
+    /// Why not, for people.
+    No(String),
 }
 
 /// A stream that is joined to something local.
@@ -153,6 +186,7 @@ pub(crate) fn decode_anything(bytes: &[u8]) {
     }
     again::<Ask>(bytes);
     again::<Answer>(bytes);
+    again::<Keeps>(bytes);
 }
 
 /// A value that takes all of these bytes.
@@ -171,6 +205,12 @@ mod tests {
         Halves { peer: "x".to_owned(), stream: 7, out: way(&[0xff; 300], false), back: way(b"", true) }
     }
 
+    fn arriving() -> Arriving {
+        let [peer, name] = ["p", "f"].map(str::to_owned);
+        let (size, before, at, waiting) = (Some(300), 1, 2, b"x".to_vec());
+        Arriving { peer, stream: 7, name, size, before, at, chunks: true, waiting, most: 400 }
+    }
+
     #[test]
     fn what_is_said_is_heard_and_nothing_that_is_cut_or_longer() {
         let said = Answer::Given(State::Pipe(halves()));
@@ -180,6 +220,9 @@ mod tests {
             assert_eq!(decode::<Answer>(&bytes[..end]), None, "{end}");
         }
         assert_eq!(decode::<Answer>(&[&bytes[..], b"x"].concat()), None);
+        let said = postcard::to_stdvec(&Answer::Given(State::File(arriving()))).unwrap();
+        assert_eq!(decode::<Answer>(&said), Some(Answer::Given(State::File(arriving()))));
+        assert!((0..said.len()).all(|end| decode::<Answer>(&said[..end]).is_none()));
         // A length that memory would be needed for.
         assert_eq!(decode::<Ask>(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, b'x']), None);
     }
@@ -193,6 +236,10 @@ mod tests {
         let talk = Talk { known_as: None, nick: Some("bob".to_owned()), number: 300, greeted: true };
         let bytes = postcard::to_stdvec(&Answer::Given(State::Chat(talk))).unwrap();
         assert_eq!(bytes, b"\0\x01\0\x01\x03bob\xac\x02\x01");
+        let bytes = postcard::to_stdvec(&Answer::Given(State::File(arriving()))).unwrap();
+        assert_eq!(bytes, b"\0\x03\x01p\x07\x01f\x01\xac\x02\x01\x02\x01\x01x\x90\x03");
+        assert_eq!(postcard::to_stdvec(&Keeps::Yes).unwrap(), b"\0");
+        assert_eq!(postcard::to_stdvec(&Keeps::No("no".to_owned())).unwrap(), b"\x01\x02no");
         assert_eq!(postcard::to_stdvec(&Answer::Refused("no".to_owned())).unwrap(), b"\x01\x02no");
         assert_eq!(postcard::to_stdvec(&Answer::At("x".to_owned())).unwrap(), b"\x02\x01x");
         let [session, command, peer, ticket] = ["5f", "pipe", "p", "x"].map(str::to_owned);

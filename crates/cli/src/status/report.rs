@@ -36,6 +36,9 @@ pub(crate) struct Report {
     /// What could go on at another device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<Movable>,
+    /// And the others, where there is more than one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) more_sessions: Vec<Movable>,
     pub(crate) connections: Vec<ConnectionReport>,
 }
 

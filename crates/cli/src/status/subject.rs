@@ -33,6 +33,7 @@ impl Subject {
 
     /// Its state.
     pub(super) fn report(&self) -> Report {
+        let mut sessions = self.about.sessions.report().into_iter();
         Report {
             command: self.about.command.to_owned(),
             pid: std::process::id(),
@@ -45,7 +46,8 @@ impl Subject {
             relays: self.about.relays.as_ref().map_or_else(Vec::new, |relays| {
                 relays.current().relays.iter().map(RelayReport::of).collect()
             }),
-            session: self.about.sessions.report(),
+            session: sessions.next(),
+            more_sessions: sessions.collect(),
             connections: self.endpoint.connections().into_iter().map(|one| self.connection(one)).collect(),
         }
     }

@@ -37,6 +37,8 @@ pub(crate) enum Consent {
     Ask(Asker),
     /// Nobody can be asked: only who is named in `--allow` may send, not who is let in as anybody is.
     Named(Access),
+    /// This file was agreed to at another device, and nothing else.
+    Begun(String),
 }
 
 /// What is taken, and where it goes. Shared by all transfers.
@@ -106,6 +108,8 @@ impl Inbox {
         let asker = match &self.consent {
             Consent::Given => return Ok(()),
             Consent::Named(access) if access.names(peer) => return Ok(()),
+            Consent::Begun(name) if offer.batch.is_none() && *name == offer.name => return Ok(()),
+            Consent::Begun(name) => bail!("only {name:?}, which was begun elsewhere, is received here"),
             Consent::Named(_) => bail!(
                 "the receiver can't be asked; it takes files from those whom `--allow ID` names, or with --yes"
             ),
@@ -131,8 +135,13 @@ impl Inbox {
         lock(&self.agreed).remove(&(peer, question(&self.who(peer), offer)));
     }
 
+    /// The most that is taken of a file.
+    pub(crate) fn most(&self) -> u64 {
+        self.limits.file
+    }
+
     /// A peer's id, and the name that it is known under.
-    fn who(&self, peer: EndpointId) -> String {
+    pub(crate) fn who(&self, peer: EndpointId) -> String {
         let pins = self.known.pins().unwrap_or_default();
         let name = pins.endpoints().find(|(_, known)| known.id == peer).map(|(name, _)| name);
         let name = name.or_else(|| pins.owners().find(|(_, known)| known.key == peer).map(|(name, _)| name));

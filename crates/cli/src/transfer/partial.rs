@@ -1,7 +1,7 @@
 //! The file that is being received: where it is until it is whole.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Seek as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
@@ -54,6 +54,17 @@ impl Partial {
         let length = self.file.metadata()?.len();
         self.file.rewind()?;
         Ok((length, hash_prefix(&mut self.file, length)?))
+    }
+
+    /// Has the bytes that are there [read](Self::read) from the first one on. Returns how many these are.
+    pub(super) fn begin_anew(&mut self) -> io::Result<u64> {
+        self.file.rewind()?;
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Reads the next bytes.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.file.read(into)
     }
 
     /// Forgets all bytes.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 use tokio::task::block_in_place;
@@ -19,8 +18,9 @@ use super::inbox::{Inbox, Room};
 use super::message::{self, Message, ONE_FILE, Offer, VERSION};
 use super::partial::Partial;
 use super::source::Source;
+use super::underway::{SoFar, Underway};
 use super::{CHUNK, Trouble, chunk, hash_prefix, name, sum};
-use crate::halt::Tie;
+use crate::halt::Ties;
 use crate::tunnel::BROKEN;
 
 /// How long the sender may take to hear why its file is refused.
@@ -88,34 +88,17 @@ async fn done(write: &mut SendHalf) {
     let _ = write.stream().finish();
 }
 
-/// A file that was halted on its way. The stream must be kept until its connection sleeps: dropping it ends it.
-pub(crate) struct Underway {
-    pub(crate) read: Source,
-    pub(crate) write: SendHalf,
-    pub(crate) so_far: SoFar,
-}
-
-/// How far a file is that is on its way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SoFar {
-    offer: Offer,
-    /// Bytes that were there before the sender began.
-    resumed_from: u64,
-    /// Bytes that are there.
-    at: u64,
-    chunks: bool,
-}
-
 /// Receives what the sender offers on one stream. `None` if it was halted.
-pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>, tie: &Tie<Underway>) -> Option<Outcome> {
+pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>, ties: &Ties<Underway>) -> Option<Outcome> {
     let (read, write) = stream.into_split();
-    carry(Source::new(read), write, None, inbox, tie).await
+    carry(Source::new(read), write, None, inbox, ties).await
 }
 
 /// Goes on receiving what was halted. `None` if it was halted again.
-pub(crate) async fn go_on(underway: Underway, inbox: &Arc<Inbox>, tie: &Tie<Underway>) -> Option<Outcome> {
-    let Underway { read, write, so_far } = underway;
-    carry(read, write, Some(so_far), inbox, tie).await
+pub(crate) async fn go_on(underway: Underway, inbox: &Arc<Inbox>, ties: &Ties<Underway>) -> Option<Outcome> {
+    let Underway { mut read, write, so_far } = underway;
+    read.again();
+    carry(read, write, Some(so_far), inbox, ties).await
 }
 
 async fn carry(
@@ -123,7 +106,7 @@ async fn carry(
     mut write: SendHalf,
     so_far: Option<SoFar>,
     inbox: &Arc<Inbox>,
-    tie: &Tie<Underway>,
+    ties: &Ties<Underway>,
 ) -> Option<Outcome> {
     let mut transfer = Transfer {
         connection: read.stream().connection(),
@@ -131,7 +114,7 @@ async fn carry(
         write: &mut write,
         inbox,
         part: false,
-        tie,
+        ties,
         halted: None,
     };
     let result = match so_far {
@@ -140,7 +123,7 @@ async fn carry(
     };
     let (part, halted) = (transfer.part, transfer.halted.take());
     if let Some(so_far) = halted {
-        tie.give(Underway { read, write, so_far }).await;
+        ties.give(Underway { read, write, so_far }).await;
         return None;
     }
     if let Err(Trouble::Here(error)) = &result {
@@ -171,7 +154,7 @@ struct Transfer<'a> {
     write: &'a mut SendHalf,
     inbox: &'a Arc<Inbox>,
     part: bool,
-    tie: &'a Tie<Underway>,
+    ties: &'a Ties<Underway>,
     /// What is to go on elsewhere.
     halted: Option<SoFar>,
 }
@@ -387,11 +370,11 @@ impl Transfer<'_> {
         if !offer.open_ended {
             coming.room.keep(*at, offer.size - at)?;
         }
-        let tie = self.tie;
+        let ties = self.ties;
         let can_halt = !self.part;
         let taken = tokio::select! {
             taken = self.take_rest(&mut coming, &so_far, shown) => Some(taken),
-            () = tie.is_to_halt(), if can_halt => None,
+            () = ties.is_to_halt(), if can_halt => None,
         };
         let at = coming.at;
         match taken {

@@ -44,6 +44,11 @@ impl Source {
         self.at = 0;
     }
 
+    /// Has what came since the last mark read again.
+    pub(super) fn again(&mut self) {
+        self.at = 0;
+    }
+
     /// What came since the last mark.
     pub(crate) fn unused(&self) -> &[u8] {
         &self.kept

@@ -17,7 +17,7 @@ use super::launch::{Left, connects, prepare};
 use super::news::News;
 use crate::commands::sessions::Names;
 use crate::commands::take::{How, LAST, Waiting, ended, go_on_at_ports, start};
-use crate::moving::{self, Offer, Question, State, Taken};
+use crate::moving::{self, Offer, Question, Taken};
 use crate::network::{Network, Peer};
 use crate::plain::plain;
 use crate::{aside, failure};
@@ -89,7 +89,7 @@ impl Receiver {
             None => None,
         };
         let holder = Peer::Ticket(ticket);
-        let taken = moving::take(&self.network, &holder, &offer.session).await;
+        let taken = moving::take_forward(&self.network, &holder, &offer.session).await;
         let taken = taken.map_err(|error| Left::NotGiven(failure::line(&error)))?;
         Ok((taken, program))
     }
@@ -127,17 +127,12 @@ impl Receiver {
     /// Goes on until all is over, also its program.
     async fn go_on(&self, offer: &Offer, taken: Taken, program: Option<Program>) {
         let (socket, mut child) = program.map_or((None, None), |of| (Some(of.socket), of.child));
-        let carried = match taken.state {
-            State::Forward(all) => {
-                let tell = |at: SocketAddr, peer: &str| {
-                    let text = format!("{peer} waits for a program on {at}");
-                    self.tell(offer, "port", &text, json!({ "listening": at.to_string() }));
-                    Ok(())
-                };
-                go_on_at_ports(taken.connection, all, socket, tell).await
-            }
-            State::Pipe(_) | State::Chat(_) => Err(anyhow::anyhow!("it is no forward")),
+        let tell = |at: SocketAddr, peer: &str| {
+            let text = format!("{peer} waits for a program on {at}");
+            self.tell(offer, "port", &text, json!({ "listening": at.to_string() }));
+            Ok(())
         };
+        let carried = go_on_at_ports(taken.connection, taken.streams, socket, tell).await;
         let status = match (&child, &carried) {
             (None, _) => None,
             (Some(_), Ok(())) => ended(&mut child).await.ok(),

@@ -17,6 +17,8 @@ use crate::status::{self, Report};
 const MOST: usize = 64;
 /// Characters of a peer's name.
 const LONGEST: usize = 100;
+/// The command whose files are where it runs.
+const SEND: &str = "send";
 
 /// A session, and the command that has it.
 pub(crate) struct Here {
@@ -73,12 +75,34 @@ pub(crate) async fn all_here() -> Result<Vec<Elsewhere>> {
 
 /// All of them.
 async fn all() -> Result<Vec<Here>> {
-    let reports = status::ask_all().await?;
-    let having = reports.into_iter().filter_map(|mut report| {
-        let session = report.session.take()?;
-        Some(Here { report, session })
-    });
-    Ok(having.collect())
+    Ok(status::ask_all().await?.into_iter().flat_map(sessions).collect())
+}
+
+/// What of a command could move.
+fn sessions(mut report: Report) -> impl Iterator<Item = Here> {
+    let (first, more) = (report.session.take(), std::mem::take(&mut report.more_sessions));
+    first.into_iter().chain(more).map(move |session| Here { report: report.clone(), session })
+}
+
+/// Tells the user of commands that cannot move, although one might think so.
+pub(super) async fn tell_what_stays(quiet: bool) -> Result<()> {
+    for report in status::ask_all().await?.iter().filter(|report| report.command == SEND) {
+        let to = plain(report.name.as_deref().unwrap_or("somebody"), LONGEST);
+        output::note(quiet, format!("a `whimbrel send` to {to} stays here, where its files are"));
+    }
+    Ok(())
+}
+
+/// Why what begins so cannot move, if it is a connection of this command.
+fn stays(report: &Report, wanted: &str) -> Option<Failure> {
+    report.connections.iter().find(|connection| connection.id.starts_with(wanted))?;
+    let message = match report.command.as_str() {
+        SEND => "a `whimbrel send` does not move: its files are on this device. Stop it and send them from the other \
+                 one, if that has them: the receiver keeps what has arrived"
+            .to_owned(),
+        command => format!("this connection of `whimbrel {}` does not move", plain(command, LONGEST)),
+    };
+    Some(Failure::new(Failure::REFUSED, message))
 }
 
 /// Shows what there is, here or at another device.
@@ -99,10 +123,16 @@ pub(super) fn show(all: &[Elsewhere], rates: &Rates, in_json: bool) -> Result<()
 /// The one whose id begins so.
 pub(crate) async fn find(wanted: &str) -> Result<Here> {
     let wanted = digits(wanted)?;
-    let mut found = all().await?.into_iter().filter(|here| here.session.id.starts_with(&wanted));
+    let reports = status::ask_all().await?;
+    let fixed = reports.iter().find_map(|report| stays(report, &wanted));
+    let mut found =
+        reports.into_iter().flat_map(sessions).filter(|here| here.session.id.starts_with(&wanted));
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
         (None, _) => {
+            if let Some(fixed) = fixed {
+                return Err(fixed.into());
+            }
             let message = format!(
                 "no session that begins with {wanted} runs here; `whimbrel sessions` shows those that do, and \
                  --through GATEWAY means those of a gateway"

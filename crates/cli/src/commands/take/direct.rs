@@ -1,11 +1,13 @@
 //! What another device had running goes on in this terminal, and no gateway is between.
 
+use std::path::Path;
+
 use anyhow::Result;
 use whimbrel_transport::Config;
 
 use super::ports;
 use crate::commands::sessions::digits;
-use crate::commands::{chat, pipe};
+use crate::commands::{chat, pipe, receive};
 use crate::moving::{self, State};
 use crate::network::{Network, Peer, Wish};
 use crate::options::Globals;
@@ -15,7 +17,12 @@ use crate::shutdown::Shutdown;
 ///
 /// # Errors
 /// When it is not given, or breaks.
-pub(super) async fn take(globals: &Globals, session: &str, from: &Peer, json: bool) -> Result<()> {
+pub(super) async fn take(
+    globals: &Globals,
+    session: &str,
+    from: &Peer,
+    (directory, json): (&Path, bool),
+) -> Result<()> {
     let session = digits(session)?;
     // Standard input is what is typed.
     let mut shutdown = Shutdown::catch(false)?.with_hangup()?;
@@ -23,7 +30,7 @@ pub(super) async fn take(globals: &Globals, session: &str, from: &Peer, json: bo
     let config = Config { timeouts: chat::presence(), ..Config::default() };
     let network = Network::of_user(globals, Wish { config, ..Wish::default() }).await?;
     let result = tokio::select! {
-        result = go_on(globals, &network, &session, (from, json)) => result,
+        result = go_on(globals, &network, (&session, from), (directory, json)) => result,
         request = shutdown.requested() => Err(request.error()),
     };
     network.close().await;
@@ -33,15 +40,17 @@ pub(super) async fn take(globals: &Globals, session: &str, from: &Peer, json: bo
 async fn go_on(
     globals: &Globals,
     network: &Network,
-    session: &str,
-    (from, json): (&Peer, bool),
+    (session, from): (&str, &Peer),
+    (directory, json): (&Path, bool),
 ) -> Result<()> {
-    let taken = moving::take(network, from, session).await?;
-    match taken.state {
-        State::Pipe(halves) => pipe::go_on(globals, network, taken.connection, halves).await,
+    let (state, giver) = moving::ask(network, from, session).await?;
+    match state {
+        State::Pipe(halves) => pipe::go_on(globals, network, giver.accept(network).await?, halves).await,
         State::Forward(all) => {
-            ports::go_on(taken.connection, all, None, |at, peer| ports::print(json, at, peer)).await
+            let connection = giver.accept(network).await?;
+            ports::go_on(connection, all, None, |at, peer| ports::print(json, at, peer)).await
         }
-        State::Chat(talk) => chat::go_on(globals, network, (taken.connection, talk), json).await,
+        State::Chat(talk) => chat::go_on(globals, network, (giver.accept(network).await?, talk), json).await,
+        State::File(file) => receive::go_on(globals, network, (giver, file), (directory, json)).await,
     }
 }
