@@ -78,9 +78,9 @@ pub enum ConnectionEvent {
         /// Why.
         cause: DownCause,
     },
-    /// The Wi-Fi beneath a path is received so weakly that it may be lost soon, or well again. Told where somebody
-    /// [says how it is received](crate::Endpoint::set_signals); the path goes on as before, but is asked for signs of
-    /// life more often.
+    /// The Wi-Fi beneath a path is received so weakly that it may be lost soon, or is well again. Told where
+    /// somebody [says how it is received](crate::Endpoint::set_signals). The path goes on as before, but is
+    /// asked for signs of life more often.
     PathSignal {
         /// Its number.
         path: u64,

@@ -35,8 +35,8 @@ impl Reception {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is received like that, in dBm; with `None`, nobody knows (any more). Returns whether it is weak from now
-    /// on, if that is another than before.
+    /// It is received like that, in dBm; with `None`, nobody knows (any more). Returns whether it is weak
+    /// from now on, if that is news.
     pub(crate) fn hear(&self, dbm: Option<i8>) -> Option<bool> {
         let mut signal = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *signal;

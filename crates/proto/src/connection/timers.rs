@@ -117,8 +117,8 @@ impl Connection {
         }
     }
 
-    /// Says whether a path may fail soon, as something below it tells, or not any more. As long as it may, a client
-    /// asks for a sign of life after a second of silence there, a server after two, unless
+    /// Says whether a path may fail soon, as something below it tells, or not any more. As long as it may, a
+    /// client asks for a sign of life after a second of silence there, a server after two, unless
     /// [`Timeouts::heartbeat`](crate::Timeouts) is shorter.
     pub fn set_at_risk(&mut self, id: PathId, at_risk: bool) {
         if let Some(path) = self.paths.get_mut(id) {

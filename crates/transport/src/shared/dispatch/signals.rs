@@ -8,8 +8,8 @@ use crate::report::ConnectionEvent;
 use crate::shared::Shared;
 
 impl Shared {
-    /// The Wi-Fi of local addresses is received as `dbm_of` says. That a path's has become weak by that, or is well
-    /// again, is told, and a path whose signal is weak is asked more often whether it works.
+    /// The Wi-Fi of local addresses is received as `dbm_of` says. That a path's has become weak by that, or
+    /// is well again, is told, and a path whose signal is weak is asked more often whether it works.
     pub(crate) fn hear_signals(&self, dbm_of: impl Fn(IpAddr) -> Option<i8>) {
         // One that rests has no path, and goes on resting.
         if self.peek().paths.is_empty() {
