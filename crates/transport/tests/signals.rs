@@ -52,8 +52,16 @@ async fn next(events: &mut Events, wanted: impl Fn(&ConnectionEvent) -> bool) ->
     timeout(LIMIT, found).await.expect("not told")
 }
 
+/// Of which path something is heard, and whether its signal is weak.
+fn signal_of(event: &ConnectionEvent) -> Option<(u64, bool)> {
+    match event {
+        ConnectionEvent::PathSignal { path, is_weak, .. } => Some((*path, *is_weak)),
+        _ => None,
+    }
+}
+
 fn is_signal(event: &ConnectionEvent) -> bool {
-    matches!(event, ConnectionEvent::PathSignal { .. })
+    signal_of(event).is_some()
 }
 
 /// Which path came up, and where.
@@ -109,7 +117,8 @@ async fn a_path_that_came_up_over_weak_wifi_hears_of_it_by_the_next_word() {
     let (there, _) = up_at(&there).unwrap();
     // The first path is gone, and nothing is heard of it.
     caller.set_signals([(ip(5), -90), (ip(7), -90)]);
-    let told = next(&mut events, is_signal).await;
+    let is_its = |event: &ConnectionEvent| signal_of(event).is_some_and(|(path, _)| path == there);
+    let told = next(&mut events, is_its).await;
     assert_eq!(told, ConnectionEvent::PathSignal { path: there, dbm: Some(-90), is_weak: true });
 }
 
