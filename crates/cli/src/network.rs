@@ -327,7 +327,7 @@ pub(crate) async fn log_events(mut events: Events, peer: String) {
                 tracing::info!(%peer, path, "path makes no progress")
             }
             ConnectionEvent::PathSignal { path, dbm, is_weak } => {
-                tracing::info!(%peer, path, ?dbm, is_weak, "the path's Wi-Fi is weak, or is it no more");
+                tracing::info!(%peer, path, ?dbm, is_weak, "the signal of the path's Wi-Fi changed");
             }
             ConnectionEvent::PathDown { local, remote, cause, .. } => {
                 tracing::info!(%peer, %local, %remote, %cause, "path down");

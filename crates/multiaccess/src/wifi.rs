@@ -10,10 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// What is known of Wi-Fi, by the names of interfaces, where another than the kernel tells.
-pub type Radios = watch::Receiver<BTreeMap<String, Wifi>>;
+pub type Radios = tokio::sync::watch::Receiver<BTreeMap<String, Wifi>>;
 
 /// How often it is asked: a channel is looked at for a while.
 const AGAIN: Duration = Duration::from_secs(2);
