@@ -326,6 +326,9 @@ pub(crate) async fn log_events(mut events: Events, peer: String) {
             ConnectionEvent::PathSuspect { path } => {
                 tracing::info!(%peer, path, "path makes no progress")
             }
+            ConnectionEvent::PathSignal { path, dbm, is_weak } => {
+                tracing::info!(%peer, path, ?dbm, is_weak, "the signal of the path's Wi-Fi changed");
+            }
             ConnectionEvent::PathDown { local, remote, cause, .. } => {
                 tracing::info!(%peer, %local, %remote, %cause, "path down");
             }

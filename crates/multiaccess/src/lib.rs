@@ -129,3 +129,5 @@ pub use routes::{Prefix, Routes};
 pub use settings::{InterfaceSettings, Server, Settings, SettingsError};
 #[cfg(target_os = "linux")]
 pub use survey::{AccessPath, Survey};
+#[cfg(target_os = "linux")]
+pub use wifi::Radios;

@@ -5,7 +5,8 @@ use crate::parting::{TOLD_WITHIN, part};
 use crate::protocol::Answer;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::{Settings, SettingsError, network_manager, steer, wifi};
+use crate::wifi::{self, Radios};
+use crate::{Settings, SettingsError, network_manager, steer};
 use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
@@ -48,7 +49,20 @@ impl Manager {
     /// # Errors
     /// When the settings make no sense, or the kernel does not answer.
     pub async fn start(settings: Settings, listener: UnixListener) -> Result<Self, StartError> {
-        Self::serve(settings, listener, false).await
+        Self::serve(settings, listener, false, None).await
+    }
+
+    /// As [`Manager::start`], where `radios` tell of Wi-Fi and the kernel is not asked: for radios that the
+    /// kernel knows nothing of, and for tests, which have none.
+    ///
+    /// # Errors
+    /// As [`Manager::start`].
+    pub async fn with_radios(
+        settings: Settings,
+        listener: UnixListener,
+        radios: Radios,
+    ) -> Result<Self, StartError> {
+        Self::serve(settings, listener, false, Some(radios)).await
     }
 
     /// The same for all users of the host: clients of any user are let in. What one of them schedules, reports
@@ -58,10 +72,15 @@ impl Manager {
     /// # Errors
     /// As [`Manager::start`].
     pub async fn for_host(settings: Settings, listener: UnixListener) -> Result<Self, StartError> {
-        Self::serve(settings, listener, true).await
+        Self::serve(settings, listener, true, None).await
     }
 
-    async fn serve(settings: Settings, listener: UnixListener, serves_all: bool) -> Result<Self, StartError> {
+    async fn serve(
+        settings: Settings,
+        listener: UnixListener,
+        serves_all: bool,
+        radios: Option<Radios>,
+    ) -> Result<Self, StartError> {
         settings.check()?;
         let shared = Shared::new(settings).map_err(SettingsError::Policy)?;
         let shared = Arc::new(shared);
@@ -70,7 +89,10 @@ impl Manager {
         tasks.spawn(FutureExt::boxed(measuring.run(Arc::clone(&shared))));
         tasks.spawn(FutureExt::boxed(accept(listener, Arc::clone(&shared), serves_all)));
         tasks.spawn(FutureExt::boxed(steer::run(Arc::clone(&shared))));
-        tasks.spawn(FutureExt::boxed(wifi::run(Arc::clone(&shared))));
+        match radios {
+            Some(radios) => tasks.spawn(FutureExt::boxed(wifi::take(Arc::clone(&shared), radios))),
+            None => tasks.spawn(FutureExt::boxed(wifi::run(Arc::clone(&shared)))),
+        };
         if shared.settings.networkmanager {
             tasks.spawn(FutureExt::boxed(network_manager::run(Arc::clone(&shared))));
         }

@@ -11,6 +11,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What is known of Wi-Fi, by the names of interfaces, where another than the kernel tells.
+pub type Radios = tokio::sync::watch::Receiver<BTreeMap<String, Wifi>>;
+
 /// How often it is asked: a channel is looked at for a while.
 const AGAIN: Duration = Duration::from_secs(2);
 /// Between attempts, if the kernel answers with an error.
@@ -50,6 +53,24 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 let _ = tokio::time::timeout(pause, changed).await;
             }
             None => changed.await,
+        }
+    }
+}
+
+/// Takes what another than the kernel tells, for as long as the manager runs. Once nobody tells any more,
+/// nothing is known.
+pub(crate) async fn take(shared: Arc<Shared>, mut radios: Radios) {
+    let mut paths = shared.follow();
+    let mut is_told = true;
+    loop {
+        let (there, known) = (Arc::clone(&paths.borrow_and_update()), radios.borrow_and_update().clone());
+        let index = |name: &str| there.get(there.named(name)?).map(|path| path.index);
+        let known = known.into_iter().filter_map(|(name, wifi)| Some((index(&name)?, wifi)));
+        shared.set_wifi(known.take(MOST).filter(|_| is_told).collect());
+        tokio::select! {
+            told = radios.changed(), if is_told => is_told = told.is_ok(),
+            // Its number may be another one. The sender lives as long as this runs.
+            _ = paths.changed() => {}
         }
     }
 }

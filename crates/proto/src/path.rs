@@ -89,6 +89,8 @@ pub(crate) struct Path {
     pub(crate) priority: Agreed<Priority>,
     /// A sign of life is to be asked for.
     pub(crate) ping: bool,
+    /// It may fail soon, as something below says.
+    pub(crate) at_risk: bool,
     /// CLOSE_ACK is to be said here too: nobody knows which path works, and no later word will tell.
     pub(crate) last_word: bool,
     /// What the carrier is given goes on the wire at once, as far as the driver knows.
@@ -114,6 +116,7 @@ impl Path {
             succession: Succession::default(),
             priority: Agreed::unsaid(Priority::Normal),
             ping: false,
+            at_risk: false,
             last_word: false,
             takes_now: true,
             copies: VecDeque::new(),

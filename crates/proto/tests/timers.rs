@@ -377,3 +377,52 @@ fn a_close_that_cannot_be_told_is_given_up_after_the_time_that_was_set() {
     sim.advance(ms(200));
     assert!(sim.client.is_over());
 }
+
+#[test]
+fn an_idle_path_that_may_fail_soon_is_asked_each_second_until_it_may_not_any_more() {
+    let (mut sim, _) = steady(Options::default());
+    sim.advance(secs(1));
+    let sent = |sim: &Sim| sim.carriers[0].up.boundaries.len();
+    let idle = sent(&sim);
+    sim.advance(secs(10));
+    assert_eq!(sent(&sim), idle, "an idle path is left alone");
+    sim.client.set_at_risk(PATH, true);
+    sim.advance(secs(10));
+    let signs = sent(&sim) - idle;
+    assert!((8..=11).contains(&signs), "one each second: {signs}");
+    sim.client.set_at_risk(PATH, false);
+    let before = sent(&sim);
+    sim.advance(secs(30));
+    assert_eq!(sent(&sim), before, "it is idle again");
+    // The silence of one that may fail is noticed within about a second.
+    sim.client.set_at_risk(PATH, true);
+    sim.advance(ms(500));
+    assert!(!sim.client_events.contains(&Event::PathSuspect(PATH)));
+    sim.cut(0, Cut::Silent);
+    let took = suspected_after(&mut sim);
+    assert!(took <= ms(1500), "{took:?}");
+}
+
+#[test]
+fn the_end_that_was_dialled_asks_a_path_that_may_fail_soon_after_two_seconds() {
+    let (mut sim, _) = steady(Options::default());
+    sim.advance(secs(1));
+    sim.server().set_at_risk(PATH, true);
+    let sent = sim.carriers[0].down.boundaries.len();
+    sim.advance(secs(20));
+    let signs = sim.carriers[0].down.boundaries.len() - sent;
+    assert!((8..=11).contains(&signs), "one each two seconds: {signs}");
+}
+
+/// What was set is never made slower by that.
+#[test]
+fn a_heartbeat_that_is_shorter_than_a_second_stays_where_a_path_may_fail_soon() {
+    let mut config = Config::default();
+    config.timeouts.heartbeat = ms(500);
+    let mut sim = Sim::established(Options { client: config, ..Options::default() });
+    sim.client.set_at_risk(PATH, true);
+    let sent = sim.carriers[0].up.boundaries.len();
+    sim.advance(secs(10));
+    let signs = sim.carriers[0].up.boundaries.len() - sent;
+    assert!((15..=20).contains(&signs), "one each half second: {signs}");
+}

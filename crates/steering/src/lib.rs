@@ -6,6 +6,8 @@
 //! ([`Usage::of`]). It is asked again when this host's networks change, when the manager's estimates have
 //! changed much, and when something happened to a connection's paths. It is told of paths that fail and work,
 //! and of what QUIC measures. While no manager answers, connections go on by their own policy.
+//! What it says of the signals of Wi-Fi, all connections of the endpoint hear
+//! ([`set_signals`](whimbrel_transport::Endpoint::set_signals)).
 //!
 //! ```
 //! # #[tokio::main]
@@ -41,6 +43,7 @@
 //! usage      what a decision means for a connection's paths (pure)
 //! change     whether estimates have changed much (pure)
 //! measured   what the manager is told of QUIC's paths (pure)
+//! signals    what the endpoint is told of Wi-Fi (pure)
 //! standing   whether there is a manager, and the paths that it sees
 //! table      what is known of each connection
 //! steering   the exchange with the manager
@@ -52,6 +55,8 @@ mod change;
 mod measured;
 #[cfg(target_os = "linux")]
 mod news;
+#[cfg(target_os = "linux")]
+mod signals;
 #[cfg(target_os = "linux")]
 mod standing;
 #[cfg(target_os = "linux")]

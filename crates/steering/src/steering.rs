@@ -2,7 +2,9 @@
 
 mod run;
 
+use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -150,6 +152,13 @@ impl Inner {
         }
     }
 
+    /// The endpoint's connections hear how the Wi-Fi of local addresses is received, in dBm.
+    fn tell_signals(&self, known: &HashMap<IpAddr, i8>) {
+        if let Some(_choosing) = self.choosing() {
+            self.endpoint.set_signals(known.iter().map(|(ip, dbm)| (*ip, *dbm)));
+        }
+    }
+
     /// All connections go on without a manager.
     fn go_on_alone(&self, why: &str) {
         for applied in self.table.applied() {
@@ -183,6 +192,8 @@ impl Inner {
             }
         }
         self.endpoint.set_paths(self.own.policy.clone(), self.own.mode);
+        // Nobody tells of Wi-Fi any more.
+        self.endpoint.set_signals([]);
     }
 }
 

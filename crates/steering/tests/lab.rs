@@ -5,22 +5,26 @@
 #[path = "../../transport/tests/lab_support/mod.rs"]
 mod lab_support;
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lab_support::net::{Family, Multi};
+use lab_support::net::{Family, Multi, Watch};
 use lab_support::paths::link;
 use lab_support::traffic::{Echo, Server, Transfer, Way};
 use lab_support::{ms, secs};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use whimbrel_lab::{Direction, LinkSpec, require};
-use whimbrel_multiaccess::protocol::{Answer, Ask, PathReport, Verdict};
-use whimbrel_multiaccess::{Manager, Settings};
+use whimbrel_multiaccess::protocol::{Answer, Ask, PathReport, Verdict, Wifi};
+use whimbrel_multiaccess::{Manager, Radios, Settings};
 use whimbrel_steering::{Client, News, Steering};
 use whimbrel_transport::{
-    CarrierKind, Carriers, Connection, Endpoint, HandoverMode, PathPolicy, PathState, Policy,
+    CarrierKind, Carriers, Connection, ConnectionEvent, Endpoint, HandoverMode, PathPolicy, PathState,
+    Policy, Signal, Timeouts,
 };
 
 /// For whatever must come at all, on a busy machine.
@@ -56,11 +60,22 @@ impl World {
 
     /// A manager with these settings, in the place of the one before.
     fn manage(&mut self, settings: &str) {
+        self.manage_with(settings, None);
+    }
+
+    /// The same, told of Wi-Fi by these, if they are given.
+    fn manage_with(&mut self, settings: &str, radios: Option<Radios>) {
         self.manager = None;
         let socket = self.socket();
         let _ = std::fs::remove_file(&socket);
         let settings = Settings::from_toml(settings).unwrap();
-        let start = async { Manager::start(settings, UnixListener::bind(socket).unwrap()).await.unwrap() };
+        let start = async {
+            let listener = UnixListener::bind(socket).unwrap();
+            match radios {
+                Some(radios) => Manager::with_radios(settings, listener, radios).await.unwrap(),
+                None => Manager::start(settings, listener).await.unwrap(),
+            }
+        };
         self.manager = Some(self.net.client.wait(start));
     }
 
@@ -153,6 +168,25 @@ impl World {
                 return;
             }
             assert!(began.elapsed() < LIMIT, "{what}: {line}");
+        }
+    }
+
+    /// Waits until the connection knows the signal of the first network so, and none of the other one.
+    #[track_caller]
+    fn until_received(&self, connection: &Connection, dbm: i8, is_weak: bool) {
+        let (wifi, began) = (self.net.up(0).ip(), Instant::now());
+        loop {
+            let paths = connection.stats().paths;
+            let known = paths.iter().filter_map(|path| Some((path.local.ip(), path.signal?)));
+            let known: Vec<(IpAddr, Signal)> = known.collect();
+            assert!(known.iter().all(|(ip, _)| *ip == wifi), "{paths:#?}");
+            if let [(_, signal)] = known[..]
+                && (signal.dbm, signal.is_weak) == (dbm, is_weak)
+            {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "{dbm} dBm should be known: {paths:#?}");
+            std::thread::sleep(ms(20));
         }
     }
 
@@ -344,4 +378,42 @@ fn without_a_manager_it_goes_its_own_way_and_takes_its_word_when_it_comes_but_no
         assert!(began.elapsed() < LIMIT, "{policy:?}");
         std::thread::sleep(ms(20));
     }
+}
+
+/// What a driver would say of the first network.
+fn received(dbm: i8) -> BTreeMap<String, Wifi> {
+    BTreeMap::from([("up0".to_owned(), Wifi { signal_dbm: Some(dbm), ..Wifi::default() })])
+}
+
+/// The lab has no radio: the test says what a driver would. All that comes after is as in use.
+#[test]
+fn a_connection_is_told_that_the_wifi_beneath_it_is_weak_and_well_again_as_long_as_the_manager_knows() {
+    if !require!() {
+        return;
+    }
+    let mut world = World::new(&equal(), Carriers::Only(CarrierKind::Tcp));
+    let (radio, radios) = watch::channel(received(-60));
+    // Whatever is heard of it, the first network carries.
+    let settings = "rest = 100\n[[interface]]\nname = \"up0\"\n[policy]\nname = \"single\"\npath = 1";
+    world.manage_with(settings, Some(radios));
+    let _steering = world.steer("");
+    let connection = world.connect();
+    // No path is replaced because the machine is slow.
+    let patient = Timeouts { suspect_least: secs(10), suspect_most: secs(10), ..connection.timeouts() };
+    connection.set_timeouts(patient).unwrap();
+    let mut events = Watch::new(&connection);
+    world.until_received(&connection, -60, false);
+    for (dbm, is_weak) in [(-85, true), (-78, true), (-70, false), (-90, true)] {
+        radio.send_replace(received(dbm));
+        world.until_received(&connection, dbm, is_weak);
+    }
+    // Then nobody knows.
+    world.manager = None;
+    let is_signal = |event: &ConnectionEvent| matches!(event, ConnectionEvent::PathSignal { .. });
+    for expected in [(Some(-85), true), (Some(-70), false), (Some(-90), true), (None, false)] {
+        let told = world.net.client.wait(events.next(is_signal));
+        let ConnectionEvent::PathSignal { dbm, is_weak, .. } = told else { unreachable!() };
+        assert_eq!((dbm, is_weak), expected);
+    }
+    world.ends(&connection);
 }

@@ -194,6 +194,7 @@ fn stats_of(state: &State) -> ConnectionStats {
             bytes_received: p.bytes_received,
             in_flight: p.in_flight,
             age: io.since.elapsed(),
+            signal: io.reception.signal(),
             carrier: io.kind(),
             carrier_stats: None,
         })

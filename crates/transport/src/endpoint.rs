@@ -6,6 +6,7 @@ mod listen;
 mod mapped;
 mod relayed;
 mod serve;
+mod signals;
 mod target;
 
 use self::follow::bind_error;

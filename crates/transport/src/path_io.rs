@@ -11,6 +11,7 @@ use crate::carrier::quic::QuicCarrier;
 use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, Segments, TcpCarrier, Worked};
 use crate::cause::DownCause;
 use crate::locator::{Locator, canonical};
+use crate::signal::Reception;
 
 enum Carrier {
     Tcp(Box<TcpCarrier>),
@@ -25,6 +26,8 @@ pub(crate) struct PathIo {
     pub(crate) since: Instant,
     /// Its packets leave as the system's routes say, because its socket belongs to all networks.
     pub(crate) follows_routes: bool,
+    /// How well its Wi-Fi is received.
+    pub(crate) reception: Reception,
     carrier: Carrier,
     /// Why it ends, where that was known before the engine gave it up.
     cause: OnceLock<DownCause>,
@@ -41,8 +44,8 @@ impl PathIo {
 
     fn new(id: PathId, local: SocketAddr, remote: Locator, carrier: Carrier) -> Self {
         let (local, remote) = (canonical(local), remote.canonical());
-        let (since, follows_routes) = (Instant::now(), false);
-        Self { id, local, remote, since, follows_routes, carrier, cause: OnceLock::new() }
+        let (since, follows_routes, reception) = (Instant::now(), false, Reception::default());
+        Self { id, local, remote, since, follows_routes, reception, carrier, cause: OnceLock::new() }
     }
 
     /// The same, of which [`follows_routes`](Self::follows_routes) says that.

@@ -13,6 +13,7 @@ use whimbrel_proto::{
 use crate::carrier::{CarrierKind, CarrierStats};
 use crate::cause::DownCause;
 use crate::locator::Locator;
+use crate::signal::Signal;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +77,17 @@ pub enum ConnectionEvent {
         remote: Locator,
         /// Why.
         cause: DownCause,
+    },
+    /// The Wi-Fi beneath a path is received so weakly that it may be lost soon, or is well again. Told where
+    /// somebody [says how it is received](crate::Endpoint::set_signals). The path goes on as before, but is
+    /// asked for signs of life more often.
+    PathSignal {
+        /// Its number.
+        path: u64,
+        /// How strong the signal is, in dBm. `None` where that is not known any more, which counts as well.
+        dbm: Option<i8>,
+        /// Whether it is weak from now on.
+        is_weak: bool,
     },
     /// No path works, and nothing was heard of the peer for as long as
     /// [`Timeouts::unreachable_after`](crate::Timeouts) says. Said again while it lasts, each second unless
@@ -187,6 +199,9 @@ pub struct PathInfo {
     pub in_flight: u64,
     /// For how long it has existed.
     pub age: Duration,
+    /// How well the Wi-Fi beneath it is received; `None` if it is none, or nobody
+    /// [tells](crate::Endpoint::set_signals).
+    pub signal: Option<Signal>,
     /// What it runs on.
     pub carrier: CarrierKind,
     /// What the carrier knows of it.

@@ -98,7 +98,7 @@ pub use whimbrel_transport::{
     ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats, OpenSockets,
     OpenSocketsError, Outcome, PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RateControl,
     RateLimit, RecvHalf, Refused, ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf,
-    SendOptions, Sent, Side, Stream, StreamError, StreamId, SuspendError, Suspended, Tag, Target,
+    SendOptions, Sent, Side, Signal, Stream, StreamError, StreamId, SuspendError, Suspended, Tag, Target,
     TargetError, Timeouts, TlsSessions, Urgency, Watch, Watched,
 };
 

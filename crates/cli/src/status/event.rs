@@ -64,6 +64,14 @@ pub(crate) enum What {
         #[serde(default)]
         cause: Option<String>,
     },
+    /// The Wi-Fi beneath a path is weak, or well again; without `dbm`, because nobody tells of it any more.
+    PathSignal {
+        #[serde(flatten)]
+        which: Which,
+        path: u64,
+        dbm: Option<i8>,
+        weak: bool,
+    },
     /// No path works, for so long by now. Said again while it lasts.
     Unreachable {
         #[serde(flatten)]
@@ -235,6 +243,9 @@ impl Teller {
                 let (remote, cause) = (remote.address(), Some(cause.word().to_owned()));
                 What::PathDown { which, path, local, remote, cause }
             }
+            ConnectionEvent::PathSignal { path, dbm, is_weak } => {
+                What::PathSignal { which, path, dbm, weak: is_weak }
+            }
             ConnectionEvent::PeerSuspended => What::PeerSuspended(which),
             ConnectionEvent::PeerResumed => What::PeerResumed(which),
             ConnectionEvent::PeerHandedOver { from, to } => {
@@ -326,6 +337,10 @@ mod tests {
         let cause = Some("route-gone".to_owned());
         let down = said(What::PathDown { which: which(), path: 3, local: at, remote: at, cause });
         assert_eq!((&down["event"], &down["cause"]), (&"path-down".into(), &"route-gone".into()));
+        let weak = said(What::PathSignal { which: which(), path: 3, dbm: Some(-84), weak: true });
+        let fields = ["event", "path", "dbm", "weak"].map(|field| weak[field].clone());
+        let expected: [Value; 4] = ["path-signal".into(), 3.into(), Value::from(-84), true.into()];
+        assert_eq!(fields, expected);
         // One of an older command.
         let mut older = down;
         older.as_object_mut().unwrap().remove("cause");

@@ -121,6 +121,17 @@ pub(crate) struct PathReport {
     pub(crate) bytes_received: u64,
     pub(crate) in_flight: u64,
     pub(crate) age_ms: f64,
+    /// How well its Wi-Fi is received, where the manager tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signal: Option<SignalReport>,
+}
+
+/// How well a path's Wi-Fi is received.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct SignalReport {
+    pub(crate) dbm: i8,
+    /// Whether the network may be lost soon.
+    pub(crate) weak: bool,
 }
 
 /// Milliseconds with three digits.
@@ -276,6 +287,7 @@ fn paths(stats: &ConnectionStats, addresses: &AddressSet) -> Vec<PathReport> {
         bytes_received: path.bytes_received,
         in_flight: path.in_flight,
         age_ms: millis(path.age),
+        signal: path.signal.map(|signal| SignalReport { dbm: signal.dbm, weak: signal.is_weak }),
     };
     stats.paths.iter().map(report).collect()
 }

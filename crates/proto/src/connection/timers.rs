@@ -9,6 +9,9 @@ use crate::ids::{PathId, Side};
 use crate::path::Path;
 use crate::session::ending::Wait;
 
+/// No more silence than this is left unasked on a path that may fail soon.
+const AT_RISK: Duration = Duration::from_secs(1);
+
 impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
     #[must_use]
@@ -114,6 +117,15 @@ impl Connection {
         }
     }
 
+    /// Says whether a path may fail soon, as something below it tells, or not any more. As long as it may, a
+    /// client asks for a sign of life after a second of silence there, a server after two, unless
+    /// [`Timeouts::heartbeat`](crate::Timeouts) is shorter.
+    pub fn set_at_risk(&mut self, id: PathId, at_risk: bool) {
+        if let Some(path) = self.paths.get_mut(id) {
+            path.at_risk = at_risk;
+        }
+    }
+
     /// When the path's silence, if it lasts, makes it suspect or, if it is retiring, lost.
     #[must_use]
     pub fn suspect_deadline(&self, id: PathId) -> Option<Instant> {
@@ -127,6 +139,8 @@ impl Connection {
             return None;
         }
         let idle_since = path.liveness.idle_since();
+        let usual = self.timeouts.heartbeat;
+        let heartbeat = if path.at_risk { usual.min(AT_RISK) } else { usual };
         match self.side() {
             // Who only receives has nothing in flight that could go unanswered; when the flow stops,
             // the side that can dial asks once whether the path still works: so soon that the answer, were there
@@ -140,8 +154,8 @@ impl Connection {
                 let unsure = (!rtt.is_settled()).then(|| asked.checked_add(rtt.smoothed()));
                 sooner(silent, unsure.flatten())
             }
-            Side::Client => idle_since.checked_add(self.timeouts.heartbeat),
-            Side::Server => idle_since.checked_add(self.timeouts.heartbeat.saturating_mul(2)),
+            Side::Client => idle_since.checked_add(heartbeat),
+            Side::Server => idle_since.checked_add(heartbeat.saturating_mul(2)),
         }
     }
 

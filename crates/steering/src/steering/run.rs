@@ -1,6 +1,6 @@
 //! The task that hears of connections and of the manager, asks, and measures.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use whimbrel_transport::{
 use super::Inner;
 use crate::change::{Change, change};
 use crate::measured::{Flow, Meter};
+use crate::signals::signals;
 use crate::standing::Standing;
 use crate::table::Question;
 use crate::usage::{Usage, granularity};
@@ -46,6 +47,8 @@ pub(super) struct Run {
     asks_for_new: bool,
     meter: Meter,
     began: Instant,
+    /// What the endpoint was told of Wi-Fi.
+    signals: HashMap<IpAddr, i8>,
 }
 
 impl Run {
@@ -62,6 +65,7 @@ impl Run {
             asks_for_new: false,
             meter: Meter::default(),
             began: now,
+            signals: HashMap::new(),
         }
     }
 
@@ -115,11 +119,13 @@ impl Run {
         match standing {
             Standing::Unknown => {}
             Standing::Gone(why) => {
+                self.hear_signals(HashMap::new());
                 if std::mem::take(&mut self.is_there) {
                     self.inner.go_on_alone(&why);
                 }
             }
             Standing::There(paths) => {
+                self.hear_signals(signals(&paths));
                 let is_due = match change(&self.known, &paths) {
                     _ if !self.is_there => true,
                     Change::Networks => true,
@@ -135,9 +141,20 @@ impl Run {
         }
     }
 
+    /// This is known of Wi-Fi from now on.
+    fn hear_signals(&mut self, known: HashMap<IpAddr, i8>) {
+        if self.signals != known {
+            self.signals = known;
+            self.inner.tell_signals(&self.signals);
+        }
+    }
+
     /// Takes note of what happened to a connection.
     fn hear(&mut self, event: EndpointEvent) {
         let now = Instant::now();
+        if !self.signals.is_empty() && may_have_new_paths(&event) {
+            self.inner.tell_signals(&self.signals);
+        }
         let table = &self.inner.table;
         match event {
             EndpointEvent::Established { id, peer, side: Side::Client } => table.add(id, peer, now),
@@ -300,5 +317,17 @@ impl Run {
 
     fn usage(&self, verdict: &Verdict, intents: &Intents) -> Usage {
         Usage::of(verdict, intents, &self.known, &self.inner.own)
+    }
+}
+
+/// Whether a path may have come up of whose Wi-Fi nothing was said yet.
+fn may_have_new_paths(event: &EndpointEvent) -> bool {
+    let is_up = |event: &ConnectionEvent| {
+        matches!(event, ConnectionEvent::PathUp { .. } | ConnectionEvent::Missed(_))
+    };
+    match event {
+        EndpointEvent::Established { .. } | EndpointEvent::Missed(_) => true,
+        EndpointEvent::Connection { event, .. } => is_up(event),
+        _ => false,
     }
 }

@@ -1,5 +1,7 @@
 //! What the engine has to say, and who has to hear of it.
 
+mod signals;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;

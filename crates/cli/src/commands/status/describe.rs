@@ -94,8 +94,10 @@ fn describe_path(path: &PathReport) -> String {
     let rate = path.rate_mbit.map(|rate| format!(", {rate:.1} Mbit/s")).unwrap_or_default();
     let priority = if path.priority == "backup" { ", backup" } else { "" };
     let relay = if path.relayed { "relay " } else { "" };
+    let weak = path.signal.filter(|signal| signal.weak);
+    let weak = weak.map(|signal| format!(", weak Wi-Fi ({} dBm)", signal.dbm)).unwrap_or_default();
     format!(
-        "\n    {} {} {}{place} → {relay}{} {}{priority}, RTT {:.1} ms{rate}, sent {}, received {}",
+        "\n    {} {} {}{place} → {relay}{} {}{priority}{weak}, RTT {:.1} ms{rate}, sent {}, received {}",
         path.id,
         path.carrier,
         path.local,
@@ -196,6 +198,15 @@ pub(crate) fn describe_event(event: &Event) -> String {
             let cause = cause.unwrap_or_default();
             format!("connection {}: path {path} down, {local} → {remote}{cause}", of(which))
         }
+        What::PathSignal { which, path, dbm, weak } => {
+            let how = match (weak, dbm) {
+                (true, Some(dbm)) => format!("is weak ({dbm} dBm)"),
+                (true, None) => "is weak".to_owned(),
+                (false, Some(dbm)) => format!("is well again ({dbm} dBm)"),
+                (false, None) => "is not told of any more".to_owned(),
+            };
+            format!("connection {}: the Wi-Fi of path {path} {how}", of(which))
+        }
         What::PeerSuspended(which) => format!("connection {}: the peer sleeps", of(which)),
         What::PeerResumed(which) => format!("connection {}: the peer is awake again", of(which)),
         What::PeerHandedOver { which, to, .. } => {
@@ -284,6 +295,37 @@ mod tests {
                 "{text}"
             );
             assert!(!described(chooses, true, &[true, false]).contains("looked for"), "it has one");
+        }
+    }
+
+    #[test]
+    fn weak_wifi_is_told_where_its_path_and_what_happened_are() {
+        let path = |signal: serde_json::Value| {
+            let mut path = json!({
+                "id": 3, "local": "192.0.2.1:1", "remote": "192.0.2.2:1", "interface": "wlan0",
+                "state": "active", "carrier": "tcp", "priority": "normal", "rtt_ms": 1.0, "rate_mbit": null,
+                "bytes_sent": 0, "bytes_received": 0, "in_flight": 0, "age_ms": 1.0,
+            });
+            path["signal"] = signal;
+            describe_path(&serde_json::from_value(path).unwrap())
+        };
+        let weak = path(json!({ "dbm": -84, "weak": true }));
+        assert!(weak.contains("active, weak Wi-Fi (-84 dBm), RTT"), "{weak}");
+        for well in [json!({ "dbm": -60, "weak": false }), json!(null)] {
+            assert!(!path(well).contains("Wi-Fi"));
+        }
+        let event = |dbm: Option<i8>, weak: bool| {
+            let event = json!({
+                "time_ms": 0, "pid": 7, "command": "forward", "name": null, "event": "path-signal",
+                "connection": "c", "peer": "p", "accepted": false, "for": null, "path": 3, "dbm": dbm,
+                "weak": weak,
+            });
+            describe_event(&serde_json::from_value(event).unwrap())
+        };
+        let told = [event(Some(-84), true), event(Some(-75), false), event(None, false)];
+        let ends = ["is weak (-84 dBm)", "is well again (-75 dBm)", "is not told of any more"];
+        for (told, end) in told.iter().zip(ends) {
+            assert!(told.ends_with(&format!("connection to p: the Wi-Fi of path 3 {end}")), "{told}");
         }
     }
 
