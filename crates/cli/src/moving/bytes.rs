@@ -49,7 +49,7 @@ pub(super) async fn bring(
         match write(stream, length, read).await {
             Ok(()) => is_kept(stream).await,
             Err(Broken::Here(why)) => Err(why),
-            // It may have said why.
+            // It may have said why. It has not all of them, whatever else it says.
             Err(Broken::There(error)) => {
                 is_kept(stream).await?;
                 Err(in_words(error))
@@ -67,6 +67,8 @@ enum Broken {
     There(io::Error),
 }
 
+/// Writes so many bytes. Does not wait until they are there: the other device says that itself, and may have ended
+/// its stream by then.
 async fn write(
     stream: &mut Stream,
     length: u64,
@@ -84,7 +86,7 @@ async fn write(
         soon(PIECE_LIMIT, stream.write_all(&piece[..n])).await.map_err(Broken::There)?;
         left -= n as u64;
     }
-    soon(PIECE_LIMIT, stream.flush()).await.map_err(Broken::There)
+    Ok(())
 }
 
 async fn is_kept(stream: &mut Stream) -> Result<(), String> {
