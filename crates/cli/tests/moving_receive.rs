@@ -312,26 +312,6 @@ async fn what_has_come_of_a_chunk_is_used_where_the_file_goes_on_here_or_there()
 }
 
 #[test]
-fn a_send_stays_and_says_why() {
-    let (world, _names) = World::with_names();
-    let film = random(PIECE);
-    let mut phone = receive(&world);
-    let ada = Ada::sends(&world, &["--to", INBOX]);
-    let ada = ada.writes(&film[..PIECE / 2]);
-    until_there(&world, "phone", PIECE / 2);
-    let id = session(&world, "phone")["id"].as_str().unwrap().to_owned();
-    let listed = world.run("ada", &["sessions"]);
-    assert!(listed.succeeded().stderr.contains("stays here, where its files are"), "{}", listed.stderr);
-    let desk = world.id("desk");
-    world
-        .run("ada", &["handoff", &id[..8], "--to", &desk])
-        .failed(5, &["send", "does not move", "its files"]);
-    ada.writes(&film[PIECE / 2..]).ends();
-    assert_eq!(phone.next_json()["sha256"], sum(&film).as_str());
-    phone.output(LIMIT).succeeded();
-}
-
-#[test]
 fn several_files_that_are_sent_together_stay_where_they_are() {
     let (world, _names) = World::with_names();
     let desk_id = world.id("desk");
