@@ -1,5 +1,5 @@
-//! What a device has of a file goes to the other one, before the connection does: what has arrived, or what is left to
-//! send.
+//! What a device has of a file goes to the other one, before the connection does: what has arrived, or what is
+//! left to send.
 //!
 //! ```text
 //! the one that has it                 the one that will have it
@@ -67,8 +67,8 @@ enum Broken {
     There(io::Error),
 }
 
-/// Writes so many bytes. Does not wait until they are there: the other device says that itself, and may have ended
-/// its stream by then.
+/// Writes so many bytes. Does not wait until they are there: the other device says that itself, and may have
+/// ended its stream by then.
 async fn write(
     stream: &mut Stream,
     length: u64,

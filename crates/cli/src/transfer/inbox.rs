@@ -102,7 +102,8 @@ impl Inbox {
         Room { inbox: self.clone(), name: name.to_owned(), size: 0, kept: 0, used: 0 }
     }
 
-    /// Waits until it is agreed that this may come. Returns with whom: the connection may go to another key later.
+    /// Waits until it is agreed that this may come. Returns with whom: the connection may go to another key
+    /// later.
     pub(super) async fn agree(&self, connection: &Connection, offer: &Offer) -> Result<EndpointId> {
         let peer = connection.peer_id();
         let asker = match &self.consent {

@@ -1,5 +1,5 @@
-//! The bytes of one file on their way to its receiver. They can stop behind any of them, and go on there or at another
-//! device.
+//! The bytes of one file on their way to its receiver. They can stop behind any of them, and go on there or at
+//! another device.
 
 mod input;
 mod left;
@@ -211,8 +211,8 @@ impl Outflow {
         Ok(Sent { size: at, resumed_from, carried, sha256 })
     }
 
-    /// Sees to it that what is left can go elsewhere: an input is read to its end. What was read is sent also if this
-    /// fails. Cancel-safe.
+    /// Sees to it that what is left can go elsewhere: an input is read to its end. What was read is sent also if
+    /// this fails. Cancel-safe.
     ///
     /// # Errors
     /// When it cannot be read, or is too much to be kept.

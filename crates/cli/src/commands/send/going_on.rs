@@ -26,8 +26,8 @@ const LONGEST: usize = 200;
 /// Bytes that are taken of a file.
 const MOST: u64 = 64 << 30;
 
-/// Fetches what is left of a file at another device, takes its connection, and sends the rest, until the receiver has
-/// it or it has gone to the next device.
+/// Fetches what is left of a file at another device, takes its connection, and sends the rest, until the
+/// receiver has it or it has gone to the next device.
 ///
 /// # Errors
 /// When what is left is not given, cannot be kept here, or is not taken by the receiver.
@@ -67,7 +67,8 @@ fn tell(quiet: bool, json: bool, (name, peer): (&str, &str), (sent, start): (&Se
     if json {
         return output::json(&json!({
             "file": name, "to": peer, "size": sent.size, "sent": sent.size - sent.resumed_from,
-            "resumed_from": sent.resumed_from, "carried": sent.carried, "seconds": seconds, "sha256": sent.sha256,
+            "resumed_from": sent.resumed_from, "carried": sent.carried, "seconds": seconds,
+            "sha256": sent.sha256,
         }));
     }
     if quiet {

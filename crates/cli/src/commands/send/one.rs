@@ -12,8 +12,8 @@ use crate::transfer::Trouble;
 use crate::transfer::outflow::{Outflow, Sent, Stopped};
 use crate::transfer::pace::Pace;
 
-/// For standard input to be read to its end before what is left of it goes elsewhere. The other device waits for its
-/// answer meanwhile, and the receiver for more.
+/// For standard input to be read to its end before what is left of it goes elsewhere. The other device waits for
+/// its answer meanwhile, and the receiver for more.
 const READ_AHEAD: Duration = Duration::from_secs(10);
 const OPEN: &str = "standard input has not ended, and only what is there to its end moves";
 const ALL_SENT: &str = "all of it is sent, and is about to arrive";
