@@ -159,6 +159,9 @@ impl Driver {
         let paths = self.shared.lock().paths.clone();
         for path in paths {
             let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
+            if due {
+                path.falls_silent();
+            }
             if due
                 && let Some(ago) = path.stats().and_then(|stats| stats.since_peer_ack())
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.

@@ -23,6 +23,7 @@ use self::pace::Pace;
 pub(crate) use self::socket::{kind_of, stream_socket, tune};
 use super::sys::{has_unacknowledged, tcp_stats};
 use super::{CarrierKind, CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
+use crate::locked::asks_the_kernel;
 use crate::tls::{Records, Sealer, TlsChannel, TlsError};
 
 thread_local! {
@@ -49,6 +50,8 @@ pub(crate) struct TcpCarrier {
     owes: AtomicBool,
     /// The last read ended the handshake.
     fresh: AtomicBool,
+    /// When it was asked last, the kernel had heard that nobody is reached at the other end, and nothing since.
+    is_refused: AtomicBool,
 }
 
 /// What the socket did not take yet. The lock keeps records in order.
@@ -62,6 +65,12 @@ struct Outgoing {
     pace: Pace,
     /// Nothing may follow: close_notify was queued.
     ended: bool,
+}
+
+/// Whether a host or router has said so of the other end.
+fn is_refusal(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
 }
 
 impl Outgoing {
@@ -98,6 +107,7 @@ impl TcpCarrier {
             blocked: AtomicBool::new(false),
             owes: AtomicBool::new(true),
             fresh: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
         }
     }
 
@@ -390,6 +400,22 @@ impl TcpCarrier {
     /// The peer's kernel has yet to acknowledge something.
     pub(crate) fn is_unheard(&self) -> bool {
         has_unacknowledged(&self.socket).unwrap_or(false)
+    }
+
+    /// Asks the kernel what it has heard of a path that is silent, which it keeps to itself until it gives up (ICMP;
+    /// of MPTCP it tells nothing). An error that ends the connection is told here alone.
+    pub(crate) fn ask_of_silence(&self) -> Option<PathError> {
+        asks_the_kernel();
+        let error = self.socket.take_error().ok().flatten();
+        // What is acknowledged meanwhile takes it away there, too.
+        let is_refused = error.as_ref().is_some_and(is_refusal);
+        self.is_refused.store(is_refused, Ordering::Relaxed);
+        error.filter(|_| !is_refused).map(PathError::Io)
+    }
+
+    /// That nobody is reached at the other end was heard when the path fell silent.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed)
     }
 
     /// `TCP_INFO`; of MPTCP's first subflow.
