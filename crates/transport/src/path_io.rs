@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::task::Context;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use whimbrel_proto::{PathEnd, PathId};
 
@@ -79,11 +79,12 @@ impl PathIo {
         }
     }
 
-    /// It is about to become suspect: what was said of its other end counts if it stays silent. Asks the kernel.
-    pub(crate) fn falls_silent(&self) {
+    /// It is about to become suspect: what was said of its other end counts if it stays silent. `since_ack`
+    /// is what the carrier says. Asks the kernel.
+    pub(crate) fn falls_silent(&self, now: Instant, since_ack: Option<Duration>) {
         match &self.carrier {
             Carrier::Tcp(tcp) => {
-                if let Some(error) = tcp.ask_of_silence() {
+                if let Some(error) = tcp.ask_of_silence(now, since_ack) {
                     self.note_cause((&error).into());
                 }
             }

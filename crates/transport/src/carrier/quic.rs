@@ -145,8 +145,8 @@ impl QuicCarrier {
         }
     }
 
-    /// The peer's host, or somebody on the way, said last that nobody is reached there (ICMP). Of a path that was
-    /// dialled anybody can say so who knows the ports.
+    /// The peer's host, or somebody on the way, said last that nobody is reached there (ICMP). Of a path that
+    /// was dialled anybody can say so who knows the ports.
     pub(crate) fn is_refused(&self) -> bool {
         self.hint.as_ref().is_some_and(Hint::is_refused)
     }

@@ -136,8 +136,8 @@ fn set_flag(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, on: boo
 #[repr(C, align(8))]
 struct Control([u8; 256]);
 
-/// Takes the oldest error out of a socket's queue. `None` for one that is not of a datagram. The beginning of what
-/// the datagram carried is written to `quoted`, as far as it is quoted.
+/// Takes the oldest error out of a socket's queue. `None` for one that is not of a datagram. The beginning of
+/// what the datagram carried is written to `quoted`, as far as it is quoted.
 ///
 /// # Errors
 /// `WouldBlock` if there is none, and others of recvmsg(2).
@@ -157,8 +157,8 @@ pub(crate) fn take_queued_error(socket: &impl AsFd, quoted: &mut [u8]) -> io::Re
             message.msg_iovlen = 1;
             message.msg_control = control.0.as_mut_ptr().cast();
             message.msg_controllen = size_of::<Control>() as _;
-            // SAFETY: the descriptor is open while `socket` is borrowed; name, payload and control are as large as
-            // the message says, and live until it has been read.
+            // SAFETY: the descriptor is open while `socket` is borrowed; name, payload and control are as
+            // large as the message says, and live until it has been read.
             let read = libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags);
             let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
             *length = message.msg_namelen;

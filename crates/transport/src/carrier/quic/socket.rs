@@ -63,8 +63,8 @@ pub(crate) struct QuicSocket {
     hearing: Option<Arc<Hearing>>,
     /// The host at the other end said that nobody listens there (ICMP; connected sockets only).
     refused: Notify,
-    /// It, or somebody on the way, said that nobody is reached there, and nothing came from there since. (Not of
-    /// sockets that listen.)
+    /// It, or somebody on the way, said that nobody is reached there, and nothing came from there since. (Not
+    /// of sockets that listen.)
     is_refused: AtomicBool,
     trouble: Mutex<Trouble>,
 }
@@ -98,8 +98,8 @@ impl Open {
         Ok(Self { io, state, peer, full: AtomicBool::new(false), hearing })
     }
 
-    /// Sends a datagram, if the kernel takes it now. It is lost for any other reason, but not for what is said of
-    /// others at a socket that listens.
+    /// Sends a datagram, if the kernel takes it now. It is lost for any other reason, but not for what is
+    /// said of others at a socket that listens.
     fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         match &self.hearing {
             Some(hearing) => hearing.send(self, transmit),
@@ -268,8 +268,8 @@ impl QuicSocket {
         }
     }
 
-    /// Hears what the network says of what was sent to many other ends, until its task is aborted. The socket is
-    /// open until then.
+    /// Hears what the network says of what was sent to many other ends, until its task is aborted. The socket
+    /// is open until then.
     pub(crate) fn heed(&self) -> impl Future<Output = ()> + Send + use<> {
         let heard = self.open().zip(self.hearing.clone());
         async move {
@@ -329,8 +329,8 @@ impl QuicSocket {
         }
     }
 
-    /// Takes what receiving came to. True if that only tells what is said of some of many other ends: how much of
-    /// it is heard is bounded. `before` is what was heard before.
+    /// Takes what receiving came to. True if that only tells what is said of some of many other ends: how
+    /// much of it is heard is bounded. `before` is what was heard before.
     fn is_of_others(&self, error: &io::Error, before: u64) -> bool {
         let open = self.open();
         if let Some(hearing) = &self.hearing {

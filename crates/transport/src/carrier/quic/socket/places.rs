@@ -1,8 +1,8 @@
-//! The places that paths lead to from a socket with many other ends, and of which of them it was said that nobody
-//! is reached there.
+//! The places that paths lead to from a socket with many other ends, and of which of them it was said that
+//! nobody is reached there.
 //!
-//! Anybody can say so to a port that the world knows. It counts only if it quotes the id by which QUIC calls the
-//! other end on a path that leads there: whoever is not on the way does not know that.
+//! Anybody can say so to a port that the world knows. It counts only if it quotes the id by which QUIC calls
+//! the other end on a path that leads there: whoever is not on the way does not know that.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,8 +15,8 @@ pub(super) const QUOTED: usize = 14;
 const LONG_HEADER: u8 = 0x80;
 /// Bytes of an id that make a mark; shorter ones make none.
 const MARK: usize = 8;
-/// Where an id stands behind a short header (RFC 8999 §5.2), and where behind a long one, with its length before
-/// it (§5.1).
+/// Where an id stands behind a short header (RFC 8999 §5.2), and where behind a long one, with its length
+/// before it (§5.1).
 const SHORT_AT: usize = 1;
 const LONG_AT: usize = 6;
 
@@ -168,7 +168,7 @@ mod tests {
 
     /// A packet with a short header.
     fn packet(id: [u8; 8]) -> Vec<u8> {
-        [&[0x41][..], &id, b"protected"].concat()
+        [&[0x41_u8][..], &id, b"protected"].concat()
     }
 
     fn place(last: u8) -> SocketAddr {
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_datagram_is_known_by_its_id_behind_a_short_and_a_long_header() {
         let id = [1, 2, 3, 4, 5, 6, 7, 8];
-        let long = |length: u8| [&[0xc0, 0, 0, 0, 1, length][..], &id, &[0; 20]].concat();
+        let long = |length: u8| [&[0xc0_u8, 0, 0, 0, 1, length][..], &id, &[0; 20]].concat();
         let expected = Some(u64::from_be_bytes(id));
         assert_eq!(mark(&packet(id)), expected);
         assert_eq!(mark(&long(8)[..QUOTED]), expected);
