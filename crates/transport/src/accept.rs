@@ -15,7 +15,7 @@ use whimbrel_proto::{
     CloseCode, Connection as Engine, FirstFlight, JoinError, Open, PathId, PathState, Side, segment,
 };
 
-pub(crate) use quic::accept_quic;
+pub(crate) use quic::{Entrance, accept_quic};
 pub(crate) use tcp::{accept_fronted, accept_relayed, accept_tcp};
 
 use crate::carrier::CarrierKind;
