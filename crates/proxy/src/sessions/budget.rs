@@ -24,8 +24,8 @@ fn beyond(bytes: u64) -> u64 {
     bytes.saturating_sub(LEAST_KEPT as u64)
 }
 
-/// What so many sessions share of `most`: the least of each is set aside, also of those that keep nothing yet.
-/// A quarter is left for a fast one among many that rest.
+/// What so many sessions share of `most`: the least of each is set aside, also of those that keep nothing
+/// yet. A quarter is left for a fast one among many that rest.
 fn shared(most: u64, sessions: usize) -> u64 {
     let least = u64::try_from(sessions).unwrap_or(u64::MAX).saturating_mul(LEAST_KEPT as u64);
     most - least.min(most / 4 * 3)

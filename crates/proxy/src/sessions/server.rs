@@ -241,9 +241,9 @@ impl Server {
             let pieces = reading::read(&self.socket, room)?;
             let bytes: usize = pieces.iter().map(Bytes::len).sum();
             if (1..room).contains(&bytes) {
-                // The socket is empty: told so, the runtime does not have it read again to find that. Or it is at a
-                // mark of urgent bytes (RFC 6093): what is behind that is read with what comes next, or the end, as
-                // the runtime's own reads do.
+                // The socket is empty: told so, the runtime does not have it read again to find that. Or it
+                // is at a mark of urgent bytes (RFC 6093): what is behind that is read with what comes next,
+                // or the end, as the runtime's own reads do.
                 short = pieces;
                 return Err(ErrorKind::WouldBlock.into());
             }

@@ -1,5 +1,5 @@
-//! Reads what a server says: all that there is room for with one call. Each call that makes room in a full buffer
-//! of the kernel has it tell the server so, which costs more than the call itself.
+//! Reads what a server says: all that there is room for with one call. Each call that makes room in a full
+//! buffer of the kernel has it tell the server so, which costs more than the call itself.
 
 use crate::sessions::frame::LONGEST;
 use bytes::Bytes;
@@ -17,7 +17,8 @@ thread_local! {
     static MEMORY: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads from the system itself, at most so much: pieces in memory of the size of what came, and none at the end.
+/// Reads from the system itself, at most so much: pieces in memory of the size of what came, and none at the
+/// end.
 pub(super) fn read(socket: &TcpStream, most: usize) -> io::Result<Vec<Bytes>> {
     MEMORY.with_borrow_mut(|memory| {
         let mut left = most.min(READ);
@@ -78,7 +79,7 @@ mod tests {
     async fn one_read_brings_all_that_there_is_room_for_in_pieces_that_hold_no_more_memory() {
         let (mut writer, reader) = pair().await;
         let said: Vec<u8> = (0..=250).cycle().take(7 * LONGEST).collect();
-        let (mut wrote, mut heard) = (0, Vec::new());
+        let (mut wrote, mut heard) = (0, Vec::<u8>::new());
         for (more, most, lengths) in [
             (100, READ, &[100][..]),
             (LONGEST, LONGEST, &[LONGEST][..]),
