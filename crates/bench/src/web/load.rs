@@ -13,6 +13,8 @@ use super::client::{Dialler, Got, WebClient};
 const PARALLEL: usize = 32;
 /// For one to begin.
 const DIAL: Duration = Duration::from_secs(20);
+/// What each brings first, where all begin together.
+const FIRST: u64 = 1;
 /// Slow start is over, and queues have their size.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -40,6 +42,15 @@ struct Counts {
     objects: AtomicU64,
 }
 
+/// How far a connection is before it is put to work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opened {
+    /// It was taken, by whatever it leads through.
+    Here,
+    /// It has brought something of the server.
+    ToServer,
+}
+
 /// Connections at work. They end when this is dropped.
 pub(crate) struct Load {
     counts: Arc<Counts>,
@@ -49,6 +60,16 @@ pub(crate) struct Load {
 impl Load {
     /// Opens all connections, and has each ask for objects of so many bytes from then on.
     pub(crate) async fn start(dialler: Dialler, connections: usize, bytes: u64) -> Result<Self> {
+        Self::begin(dialler, connections, bytes, Opened::Here).await
+    }
+
+    /// The same, but each has brought a byte of the server before the first of all asks for those: what
+    /// stands between takes connections that do not lead to the server yet, and may not have time for them then.
+    pub(crate) async fn start_together(dialler: Dialler, connections: usize, bytes: u64) -> Result<Self> {
+        Self::begin(dialler, connections, bytes, Opened::ToServer).await
+    }
+
+    async fn begin(dialler: Dialler, connections: usize, bytes: u64, opened: Opened) -> Result<Self> {
         let (mut clients, mut dialling) = (Vec::with_capacity(connections), JoinSet::new());
         for _ in 0..connections {
             if dialling.len() >= PARALLEL
@@ -56,14 +77,14 @@ impl Load {
             {
                 clients.push(client??);
             }
-            dialling.spawn(dial(dialler));
+            dialling.spawn(open(dialler, opened));
         }
         while let Some(client) = dialling.join_next().await {
             clients.push(client??);
         }
         let (counts, mut running) = (Arc::<Counts>::default(), JoinSet::new());
         for client in clients {
-            running.spawn(ask_on(dialler, client, bytes, counts.clone()));
+            running.spawn(ask_on(dialler, client, opened, bytes, counts.clone()));
         }
         Ok(Self { counts, running })
     }
@@ -99,9 +120,25 @@ async fn dial(dialler: Dialler) -> Result<WebClient> {
     tokio::time::timeout(DIAL, dialler.dial()).await.context("a connection is not there in time")?
 }
 
+async fn open(dialler: Dialler, opened: Opened) -> Result<WebClient> {
+    let mut client = dial(dialler).await?;
+    if opened == Opened::ToServer {
+        let first = tokio::time::timeout(DIAL, client.get(FIRST, |_, _| {}));
+        let got = first.await.context("a connection brings nothing in time")??;
+        ensure!(got == Got::Object, "a connection brings one object and no more: {got:?}");
+    }
+    Ok(client)
+}
+
 /// Asks for one object after the other, over new connections where the one before is closed.
-async fn ask_on(dialler: Dialler, mut client: WebClient, bytes: u64, counts: Arc<Counts>) -> Result<()> {
-    let mut was_used = false;
+async fn ask_on(
+    dialler: Dialler,
+    mut client: WebClient,
+    opened: Opened,
+    bytes: u64,
+    counts: Arc<Counts>,
+) -> Result<()> {
+    let mut was_used = opened == Opened::ToServer;
     loop {
         let count = |_: u64, piece: &[u8]| {
             counts.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
@@ -152,6 +189,41 @@ mod tests {
         assert!(bytes >= objects * 100_000 && bytes <= (objects + 3) * 100_000, "{bytes} in {objects}");
         let counted = Counted { bytes: 250_000_000, objects: 500, took: Duration::from_secs(2) };
         assert_eq!((counted.gigabits_per_second(), counted.objects_per_second()), (1.0, 250.0));
+    }
+
+    /// Takes connections, and leads so many of them on to the server: the others wait, as at a proxy that has
+    /// no time for them.
+    async fn lead_some(listener: TcpListener, server: std::net::SocketAddr, some: usize) {
+        let (mut led, mut waiting) = (JoinSet::new(), Vec::new());
+        while let Ok((mut client, _)) = listener.accept().await {
+            if led.len() >= some {
+                waiting.push(client);
+                continue;
+            }
+            led.spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(server).await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_begin_together_only_if_each_leads_to_the_server() {
+        let (listener, server) = listen().await;
+        tokio::spawn(accept(listener, Content::new()));
+        let (listener, dialler) = listen().await;
+        tokio::spawn(lead_some(listener, server.at, 3));
+        let all = Load::start_together(dialler, 3, 1000);
+        let mut load = tokio::time::timeout(LIMIT, all).await.unwrap().unwrap();
+        let began = Instant::now();
+        while load.now()[1] < 12 {
+            assert!(began.elapsed() < LIMIT, "{:?} came", load.now());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        load.check().unwrap();
+        let one_more = tokio::time::timeout(Duration::from_secs(1), Load::start_together(dialler, 1, 1000));
+        assert!(one_more.await.is_err(), "it is not waited for");
+        assert!(Load::start(dialler, 1, 1000).await.is_ok());
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use socket2::SockRef;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -32,10 +33,35 @@ impl Drop for WebServer {
 impl WebServer {
     /// On the host of that runtime.
     pub(crate) fn start(runtime: &Runtime, at: SocketAddr, content: Arc<Content>) -> Result<Self> {
-        let listener = runtime.block_on(TcpListener::bind(at)).context("the web server does not listen")?;
+        Self::on(listen(runtime, at)?, runtime, content)
+    }
+
+    /// The same, but the kernel holds no more than so many bytes for each connection of what the server has
+    /// said: all hosts of the lab share what TCP may hold (tcp_mem of tcp(7)), and many would take it all.
+    pub(crate) fn start_holding(
+        bytes: usize,
+        runtime: &Runtime,
+        at: SocketAddr,
+        content: Arc<Content>,
+    ) -> Result<Self> {
+        let listener = listen(runtime, at)?;
+        hold(&listener, bytes)?;
+        Self::on(listener, runtime, content)
+    }
+
+    fn on(listener: TcpListener, runtime: &Runtime, content: Arc<Content>) -> Result<Self> {
         let address = listener.local_addr()?;
         Ok(Self { address, task: runtime.spawn(accept(listener, content)) })
     }
+}
+
+fn listen(runtime: &Runtime, at: SocketAddr) -> Result<TcpListener> {
+    runtime.block_on(TcpListener::bind(at)).context("the web server does not listen")
+}
+
+/// Bounds what the kernel holds of what is written to each connection that is accepted there.
+fn hold(listener: &TcpListener, bytes: usize) -> Result<()> {
+    SockRef::from(listener).set_send_buffer_size(bytes).context("the kernel takes no bound of what it holds")
 }
 
 /// Serves all clients, until this is dropped.
@@ -134,5 +160,17 @@ mod tests {
         assert_eq!((first, end), (0, 1000));
         // What cannot be had is answered by all.
         assert_eq!(asked("GET /1000 HTTP/1.1\r\nRange: bytes=1000-\r\n\r\n").await.2, 1000);
+    }
+
+    #[tokio::test]
+    async fn the_kernel_holds_no_more_of_what_is_said_than_it_was_told() {
+        const MOST: usize = 64 * 1024;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        hold(&listener, MOST).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        // The kernel counts what it needs beside the bytes.
+        assert!(SockRef::from(&server).send_buffer_size().unwrap() <= 2 * MOST);
+        drop(client);
     }
 }

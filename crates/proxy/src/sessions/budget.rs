@@ -19,41 +19,86 @@ pub(super) fn least_kept(rate: u64) -> usize {
     usize::try_from(rate / A_SECOND).unwrap_or(usize::MAX).clamp(LEAST_KEPT, MOST_KEPT_AT_LEAST)
 }
 
+/// What a session keeps beyond what it may have whatever others keep.
+fn beyond(bytes: u64) -> u64 {
+    bytes.saturating_sub(LEAST_KEPT as u64)
+}
+
+/// What so many sessions share of `most`: the least of each is set aside, also of those that keep nothing
+/// yet. A quarter is left for a fast one among many that rest.
+fn shared(most: u64, sessions: usize) -> u64 {
+    let least = u64::try_from(sessions).unwrap_or(u64::MAX).saturating_mul(LEAST_KEPT as u64);
+    most - least.min(most / 4 * 3)
+}
+
 /// What all sessions of a gateway keep.
 #[derive(Default)]
 pub(super) struct Budget(Mutex<Weights>);
 
 #[derive(Default)]
 struct Weights {
-    all: u64,
-    /// Of devices whose sessions keep something.
+    all: Weight,
+    /// Of devices that have sessions.
     of: HashMap<EndpointId, Weight>,
 }
 
-/// What the sessions of one device keep.
-#[derive(Default)]
+/// What some sessions keep.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Weight {
-    bytes: u64,
-    /// Those that keep something.
+    /// Beyond the least of each.
+    beyond: u64,
+    /// All of them.
     sessions: usize,
+    /// Those that keep something.
+    keeping: usize,
+}
+
+impl Weight {
+    /// One that keeps so much is among them from now on.
+    fn come(&mut self, bytes: u64) {
+        self.sessions += 1;
+        self.change(0, bytes);
+    }
+
+    /// One that keeps so much is not among them any more.
+    fn go(&mut self, bytes: u64) {
+        self.change(bytes, 0);
+        self.sessions = self.sessions.saturating_sub(1);
+    }
+
+    /// One of them kept so much, and keeps so much now.
+    fn change(&mut self, before: u64, now: u64) {
+        self.beyond = self.beyond.saturating_add(beyond(now)).saturating_sub(beyond(before));
+        self.keeping = (self.keeping + usize::from(now > 0)).saturating_sub(usize::from(before > 0));
+    }
+
+    /// How much more they may keep beyond the least of each, where `most` is what they may keep.
+    fn left(&self, most: u64) -> u64 {
+        shared(most, self.sessions).saturating_sub(self.beyond)
+    }
 }
 
 impl Weights {
+    fn come(&mut self, device: EndpointId, bytes: u64) {
+        self.all.come(bytes);
+        self.of.entry(device).or_default().come(bytes);
+    }
+
+    fn go(&mut self, device: EndpointId, bytes: u64) {
+        self.all.go(bytes);
+        if let Some(of) = self.of.get_mut(&device) {
+            of.go(bytes);
+            if of.sessions == 0 {
+                self.of.remove(&device);
+            }
+        }
+    }
+
     /// A session of this device kept so much, and keeps so much now.
     fn change(&mut self, device: EndpointId, before: u64, now: u64) {
-        if before == now {
-            return;
-        }
-        self.all = self.all.saturating_sub(before).saturating_add(now);
-        let of = self.of.entry(device).or_default();
-        of.bytes = of.bytes.saturating_sub(before).saturating_add(now);
-        match (before, now) {
-            (0, _) => of.sessions += 1,
-            (_, 0) => of.sessions = of.sessions.saturating_sub(1),
-            _ => {}
-        }
-        if of.sessions == 0 {
-            self.of.remove(&device);
+        self.all.change(before, now);
+        if let Some(of) = self.of.get_mut(&device) {
+            of.change(before, now);
         }
     }
 }
@@ -72,7 +117,7 @@ pub(super) struct Room {
     pub(super) sessions: usize,
 }
 
-/// What one session keeps, for its device. Nothing once this is dropped.
+/// What one session keeps, for its device, of whose sessions it is one until this is dropped.
 pub(super) struct Share {
     budget: Arc<Budget>,
     device: EndpointId,
@@ -81,6 +126,7 @@ pub(super) struct Share {
 
 impl Share {
     pub(super) fn new(budget: Arc<Budget>, device: EndpointId) -> Self {
+        budget.weights().come(device, 0);
         Self { budget, device, bytes: 0 }
     }
 
@@ -95,24 +141,25 @@ impl Share {
     /// It keeps that for this device from now on.
     pub(super) fn go_to(&mut self, device: EndpointId) {
         let mut weights = self.budget.weights();
-        weights.change(self.device, self.bytes, 0);
-        weights.change(device, 0, self.bytes);
+        weights.go(self.device, self.bytes);
+        weights.come(device, self.bytes);
         self.device = device;
     }
 
     /// How much more it may keep, where one device has this much and all have that much.
     pub(super) fn room(&self, each: u64, all: u64) -> Room {
         let weights = self.budget.weights();
-        let of = weights.of.get(&self.device);
-        let (bytes, sessions) = of.map_or((0, 0), |of| (of.bytes, of.sessions));
-        let bytes = each.saturating_sub(bytes).min(all.saturating_sub(weights.all));
-        Room { bytes, sessions: sessions + usize::from(self.bytes == 0) }
+        // It is among the device's own.
+        let (left, keeping) = weights.of.get(&self.device).map_or((0, 0), |of| (of.left(each), of.keeping));
+        let own = (LEAST_KEPT as u64).saturating_sub(self.bytes);
+        let bytes = own + left.min(weights.all.left(all));
+        Room { bytes, sessions: keeping + usize::from(self.bytes == 0) }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.set(0);
+        self.budget.weights().go(self.device, self.bytes);
     }
 }
 
@@ -120,37 +167,70 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
+    const LEAST: u64 = LEAST_KEPT as u64;
+
+    fn shares<const N: usize>(devices: [EndpointId; N]) -> (Arc<Budget>, [Share; N]) {
+        let budget = Arc::new(Budget::default());
+        let shares = devices.map(|device| Share::new(budget.clone(), device));
+        (budget, shares)
+    }
+
     #[test]
     fn what_sessions_keep_counts_for_their_device_until_they_are_over() {
         let [one, other] = [1, 2].map(|number| EndpointId::from_bytes(&[number; 32]));
-        let budget = Arc::new(Budget::default());
-        let mut shares = [one, one, other].map(|device| Share::new(budget.clone(), device));
-        shares.iter_mut().for_each(|share| share.set(40));
-        let room = |shares: &[Share; 3]| [0, 2].map(|at| shares[at].room(100, 130).bytes);
-        assert_eq!(room(&shares), [10, 10]);
+        let (budget, mut shares) = shares([one, one, other]);
+        shares.iter_mut().for_each(|share| share.set(4 * LEAST));
+        let room =
+            |shares: &[Share; 3]| [0, 2].map(|at| shares[at].room(10 * LEAST, 13 * LEAST).bytes / LEAST);
+        assert_eq!(room(&shares), [1, 1], "all have 13, of which 12 are kept");
         shares[1].go_to(other);
-        assert_eq!(room(&shares), [10, 10]);
+        assert_eq!(room(&shares), [1, 1]);
+        // It has its own least, and what the others left.
         shares[0].set(0);
-        assert_eq!(room(&shares), [50, 20]);
-        shares[1].set(90);
-        assert_eq!(room(&shares), [0, 0], "more than there is");
+        assert_eq!(room(&shares), [5, 2], "the other device has 10, of which 8 are kept");
+        shares[1].set(9 * LEAST);
+        assert_eq!(room(&shares), [1, 0], "more than there is");
         drop(shares);
-        assert!(budget.weights().all == 0 && budget.weights().of.is_empty());
+        assert!(budget.weights().all == Weight::default() && budget.weights().of.is_empty());
+    }
+
+    #[test]
+    fn the_first_of_many_sessions_leave_the_others_their_least() {
+        const SESSIONS: usize = 1000;
+        let device = EndpointId::from_bytes(&[1; 32]);
+        let (_, mut shares) = shares([device; SESSIONS]);
+        let [each, all] = [1000 * LEAST, 16_000 * LEAST];
+        let mut kept = 0;
+        for share in &mut shares {
+            let most = share.room(each, all).bytes.min(32 * LEAST);
+            assert!(most >= LEAST, "each has its least");
+            share.set(most);
+            kept += most;
+        }
+        assert!(kept <= SESSIONS as u64 * LEAST + each / 4, "{} each", kept / SESSIONS as u64);
+    }
+
+    #[test]
+    fn one_fast_session_among_a_thousand_that_rest_has_a_quarter_and_one_alone_has_all() {
+        let device = EndpointId::from_bytes(&[1; 32]);
+        let (_, many) = shares([device; 1000]);
+        assert_eq!(many[0].room(1000 * LEAST, u64::MAX).bytes, 251 * LEAST);
+        let (_, alone) = shares([device]);
+        assert_eq!(alone[0].room(1000 * LEAST, u64::MAX).bytes, 1000 * LEAST);
     }
 
     #[test]
     fn sessions_that_keep_nothing_are_not_among_those_that_share_what_a_device_may_keep() {
         let device = EndpointId::from_bytes(&[1; 32]);
-        let budget = Arc::new(Budget::default());
-        let mut shares = [(); 4].map(|()| Share::new(budget.clone(), device));
-        let among = |share: &Share| share.room(100, 100).sessions;
+        let (_, mut shares) = shares([device; 4]);
+        let among = |share: &Share| share.room(LEAST, LEAST).sessions;
         assert_eq!(among(&shares[0]), 1);
         shares[0].set(10);
         shares[1].set(20);
         shares[1].set(30);
         assert_eq!((among(&shares[0]), among(&shares[3])), (2, 3));
         shares[1].set(0);
-        assert_eq!(shares[0].room(100, 100), Room { bytes: 90, sessions: 1 });
+        assert_eq!(among(&shares[0]), 1);
     }
 
     #[test]

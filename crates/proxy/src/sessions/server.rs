@@ -1,15 +1,16 @@
 //! The server's side of a session: the one TCP connection that never changes.
 
 mod lasting;
+mod reading;
 
 pub(super) use lasting::ServerRecord;
 
 use super::beginning::Beginning;
 use super::budget::LEAST_KEPT;
-use super::frame::LONGEST;
 use super::message::LONGEST_HEAD;
 use super::window::Window;
 use bytes::Bytes;
+use reading::READ;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
@@ -17,8 +18,6 @@ use std::time::Duration;
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 
-/// What is read at once, in pieces of a frame each: a piece is held until all of it was taken.
-const READ: usize = 64 * 1024;
 /// Where less than this is kept the kernel holds no more either.
 const SQUEEZED: usize = 256 * 1024;
 /// What is written at once.
@@ -233,34 +232,30 @@ impl Server {
     }
 
     fn read(&mut self, most: usize) -> io::Result<()> {
-        let all = most.min(self.kept.len() + READ);
-        while self.kept.len() < all {
-            let room = (all - self.kept.len()).min(LONGEST);
-            let mut short = Bytes::new();
-            let read = self.socket.try_io(Interest::READABLE, || {
-                let bytes = read_some(&self.socket, room)?;
-                if (1..room).contains(&bytes.len()) {
-                    // The socket is empty: told so, the runtime does not have it read again to find that. Or it
-                    // is at a mark of urgent bytes (RFC 6093): what is behind that is read with what comes
-                    // next, or the end, as the runtime's own reads do.
-                    short = bytes;
-                    return Err(ErrorKind::WouldBlock.into());
-                }
-                Ok(bytes)
-            });
-            match read {
-                Ok(bytes) if bytes.is_empty() => {
-                    self.voice = Voice::Ended;
-                    return Ok(());
-                }
-                Ok(bytes) => self.came(bytes),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.came(short);
-                    return Ok(());
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+        let room = most.saturating_sub(self.kept.len()).min(READ);
+        if room == 0 {
+            return Ok(());
+        }
+        let mut short = Vec::new();
+        let read = self.socket.try_io(Interest::READABLE, || {
+            let pieces = reading::read(&self.socket, room)?;
+            let bytes: usize = pieces.iter().map(Bytes::len).sum();
+            if (1..room).contains(&bytes) {
+                // The socket is empty: told so, the runtime does not have it read again to find that. Or it
+                // is at a mark of urgent bytes (RFC 6093): what is behind that is read with what comes next,
+                // or the end, as the runtime's own reads do.
+                short = pieces;
+                return Err(ErrorKind::WouldBlock.into());
             }
+            Ok(pieces)
+        });
+        match read {
+            Ok(pieces) if pieces.is_empty() => self.voice = Voice::Ended,
+            Ok(pieces) => self.came(pieces),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.came(short),
+            // It is read again: the runtime still takes it for readable.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -268,18 +263,20 @@ impl Server {
     /// Takes what a server sent before it broke the connection, if it did, as far as there is room.
     pub(super) fn read_what_is_left(&mut self, most: usize) {
         while self.voice == Voice::Breaks && self.kept.len() < most {
-            match read_some(&self.socket, LONGEST.min(most - self.kept.len())) {
-                Ok(bytes) if !bytes.is_empty() => self.came(bytes),
+            match reading::read(&self.socket, most - self.kept.len()) {
+                Ok(pieces) if !pieces.is_empty() => self.came(pieces),
                 // It is broken already: nothing follows from another error.
                 Ok(_) | Err(_) => self.voice = Voice::Broken,
             }
         }
     }
 
-    fn came(&mut self, bytes: Bytes) {
-        self.head.see(&bytes);
-        self.beginning.sees(&bytes);
-        self.kept.push(bytes);
+    fn came(&mut self, pieces: Vec<Bytes>) {
+        for bytes in pieces {
+            self.head.see(&bytes);
+            self.beginning.sees(&bytes);
+            self.kept.push(bytes);
+        }
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -292,14 +289,6 @@ impl Server {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Reads from the system itself, into memory of the size of what came.
-fn read_some(socket: &TcpStream, most: usize) -> io::Result<Bytes> {
-    let mut bytes: Vec<u8> = Vec::with_capacity(most);
-    rustix::io::read(socket, rustix::buffer::spare_capacity(&mut bytes))?;
-    bytes.shrink_to_fit();
-    Ok(bytes.into())
 }
 
 impl Head {

@@ -10,6 +10,9 @@ use tokio::time::Instant;
 const BESIDE: usize = 64 * 1024;
 /// The round trip is asked for no more often: the kernel is asked with it.
 const ASK: Duration = Duration::from_secs(1);
+/// What a program takes in so long it may have kept whatever others keep. It is measured for as long: many
+/// programs are fast for one round, while the others have not begun.
+const LASTING: Duration = Duration::from_millis(250);
 
 /// Measures how fast a device's program takes what a server sends.
 #[derive(Default)]
@@ -18,7 +21,17 @@ pub(super) struct Growth {
     round: Option<Round>,
     /// Of the last two rounds, bytes a second.
     rates: [u64; 2],
+    lasting: Lasting,
     round_trip: Option<(Duration, Instant)>,
+}
+
+/// How fast a program is for longer than a round.
+#[derive(Default)]
+struct Lasting {
+    /// Since when that is measured, and what was counted then.
+    begun: Option<(Instant, u64)>,
+    /// Of the last two times, bytes a second.
+    rates: [u64; 2],
 }
 
 struct Round {
@@ -38,14 +51,13 @@ impl Growth {
         round_trip: impl FnOnce() -> Option<Duration>,
         now: Instant,
     ) {
+        self.lasting.note(counted, now);
         if let Some(round) = &self.round {
             let lasted = now.duration_since(round.begun);
             if counted < round.said || lasted.is_zero() {
                 return;
             }
-            let bytes = u128::from(counted.saturating_sub(round.counted));
-            let rate = bytes * 1_000_000 / lasted.as_micros().max(1);
-            self.rates = [self.rates[1], u64::try_from(rate).unwrap_or(u64::MAX)];
+            self.rates = [self.rates[1], a_second(counted.saturating_sub(round.counted), lasted)];
             self.round = None;
         }
         // A server that does not wait needs no more room than there is.
@@ -66,7 +78,8 @@ impl Growth {
 
     /// How much may be kept whatever others keep.
     pub(super) fn least(&self) -> usize {
-        least_kept(self.rate())
+        let [one, other] = self.lasting.rates;
+        least_kept(one.max(other))
     }
 
     /// Bytes a second; 0 while that is not known.
@@ -78,6 +91,26 @@ impl Growth {
     pub(super) fn begin_anew(&mut self) {
         *self = Self::default();
     }
+}
+
+impl Lasting {
+    fn note(&mut self, counted: u64, now: Instant) {
+        let Some((begun, before)) = self.begun else {
+            self.begun = Some((now, counted));
+            return;
+        };
+        let lasted = now.duration_since(begun);
+        if lasted >= LASTING {
+            self.rates = [self.rates[1], a_second(counted.saturating_sub(before), lasted)];
+            self.begun = Some((now, counted));
+        }
+    }
+}
+
+/// Bytes a second, where so many took so long.
+fn a_second(bytes: u64, lasted: Duration) -> u64 {
+    let rate = u128::from(bytes) * 1_000_000 / lasted.as_micros().max(1);
+    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -141,18 +174,25 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_took_what_was_kept_soon_may_have_more_of_it_and_one_that_took_long_may_not() {
-        let after = |took: Duration| {
-            let (mut growth, start, kept) = (Growth::default(), Instant::now(), 32 * 1024);
+    fn a_program_may_have_more_of_what_others_keep_if_it_is_fast_for_a_while_and_not_for_one_round() {
+        const KEPT: u64 = 32 * 1024;
+        let after = |counts: &[(u64, u64)]| {
+            let (mut growth, start) = (Growth::default(), Instant::now());
             let round_trip = || Some(Duration::from_millis(1));
-            growth.note((kept, 0), true, round_trip, start);
-            assert_eq!(growth.least(), 32 * 1024, "nothing is known yet");
-            growth.note((2 * kept, kept), true, round_trip, start + took);
-            assert!(growth.wanted() > growth.least());
+            growth.note((KEPT, 0), true, round_trip, start);
+            for (millis, counted) in counts {
+                let now = start + Duration::from_millis(*millis);
+                growth.note((counted + KEPT, *counted), true, round_trip, now);
+            }
+            assert!(growth.wanted() > growth.least(), "there may be room for more");
             growth.least()
         };
-        assert_eq!(after(Duration::from_millis(50)), 128 * 1024);
-        assert_eq!(after(Duration::from_millis(100)), 32 * 1024 * 10 / 4);
-        assert_eq!(after(Duration::from_secs(3)), 32 * 1024);
+        assert_eq!(after(&[(10, KEPT)]), 32 * 1024, "it may be the only one that has begun");
+        assert_eq!(after(&[(10, KEPT), (250, KEPT + 1000)]), 33_768);
+        assert_eq!(after(&[(10, KEPT), (200, 500_000), (250, 600_000)]), 128 * 1024);
+        assert_eq!(after(&[(250, 100_000)]), 100_000);
+        // It is as slow twice.
+        assert_eq!(after(&[(250, 100_000), (500, 110_000)]), 100_000);
+        assert_eq!(after(&[(250, 100_000), (500, 110_000), (750, 120_000)]), 32 * 1024);
     }
 }
