@@ -87,14 +87,14 @@ impl Film {
     }
 
     /// Where a player can go on in the place of the program, which has taken what is before this offset: at
-    /// the last place before that, if all from there on is kept, and is no more than there is room for; else at
-    /// the next one, if that has come.
+    /// the last place before that, if all from there on is kept, and is no more than there is room for; else
+    /// at the next one, if that has come.
     pub(super) fn entry(&self, offset: u64, room: usize) -> Option<Entry> {
         let done = offset.saturating_sub(self.span.start);
         let before = self.container.before(done).map(|place| self.span.start + place);
         let before = before.filter(|place| {
             let is_kept = self.passed.base() <= *place && self.passed.end() == offset;
-            *place == offset || is_kept && offset - *place <= room as u64
+            *place == offset || is_kept && offset.saturating_sub(*place) <= room as u64
         });
         let behind = || self.container.behind(done).map(|place| self.span.start + place);
         let place = before.or_else(behind)?;
