@@ -92,7 +92,7 @@ fn parts(control: u8, rest: &[u8]) -> Result<(&[u8], &[u8]), Unfit> {
     let (has_adaptation, has_payload) = (control & 0x20 != 0, control & 0x10 != 0);
     let (adaptation, payload) = match rest.split_first() {
         Some((length, rest)) if has_adaptation => rest.split_at_checked(usize::from(*length)).ok_or(Unfit)?,
-        _ => (&[][..], rest),
+        _ => (b"".as_slice(), rest),
     };
     Ok((adaptation, if has_payload { payload } else { &[] }))
 }
