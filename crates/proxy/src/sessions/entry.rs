@@ -20,7 +20,8 @@ pub(super) struct Entry {
 impl Entry {
     /// What a device is told. Of no entry: one without a beginning.
     pub(super) fn told(entry: Option<&Self>) -> Vec<u8> {
-        let (place, beginning) = entry.map_or((0, b"".as_slice()), |entry| (entry.place, &entry.beginning[..]));
+        let (place, beginning) =
+            entry.map_or((0, b"".as_slice()), |entry| (entry.place, &entry.beginning[..]));
         let length = u16::try_from(beginning.len()).unwrap_or(u16::MAX).to_be_bytes();
         [&place.to_be_bytes()[..], &length, beginning].concat()
     }

@@ -90,6 +90,10 @@ impl Film {
     /// the last place before that, if all from there on is kept, and is no more than there is room for; else
     /// at the next one, if that has come.
     pub(super) fn entry(&self, offset: u64, room: usize) -> Option<Entry> {
+        if offset > self.span.end {
+            // Another answer is under way.
+            return None;
+        }
         let done = offset.saturating_sub(self.span.start);
         let before = self.container.before(done).map(|place| self.span.start + place);
         let before = before.filter(|place| {
@@ -228,6 +232,17 @@ mod tests {
         let short = b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n";
         assert_eq!(film(short, &body), None, "the cluster is not this answer's");
         assert_eq!(film(HEAD, b"no film, but some other file"), None);
+        let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 117\r\n\r\n";
+        let (mut two, all) = (Film::new(whole).unwrap(), [&whole[..], &body].concat());
+        two.sees(0, &all);
+        let (place, end) = ((whole.len() + BEGINNING.len()) as u64, (whole.len() + 117) as u64);
+        let mut kept = Window::default();
+        kept.push(Bytes::from(all));
+        two.takes(&kept, end);
+        assert_eq!(two.entry(end, MOST_PASSED).unwrap().place, place);
+        assert!(kept.release(end));
+        two.takes(&kept, end + 1);
+        assert_eq!(two.entry(end + 1, MOST_PASSED), None, "another answer is under way");
         for head in [
             &b"HTTP/1.1 206 Part\r\nContent-Range: bytes 9-99/100\r\n\r\n"[..],
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
