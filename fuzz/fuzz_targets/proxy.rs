@@ -1,14 +1,16 @@
-//! What programs say to the SOCKS proxy, clients and gateways to each other, and texts of hosts and rules.
+//! What programs say to the SOCKS proxy, clients and gateways to each other, films of servers, and texts of
+//! hosts and rules.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use whimbrel_proxy::{
     Answer, Arrival, Destination, Pattern, Publication, PublishRule, Request, host_of_name, name_of_host,
-    read_anything_as_socks,
+    read_anything_as_film, read_anything_as_socks,
 };
 
 fuzz_target!(|data: &[u8]| {
     read_anything_as_socks(data);
+    read_anything_as_film(data);
     if let Ok(request) = Request::decode(data) {
         assert_eq!(request.encode(), data, "a request has one form");
     }

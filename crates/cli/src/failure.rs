@@ -124,7 +124,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
         return match error {
             SessionError::None(_) => Some(Failure::NOT_FOUND),
             SessionError::Unreachable(_) => Some(Failure::UNREACHABLE),
-            SessionError::Refused(_) => Some(Failure::REFUSED),
+            SessionError::Refused(_) | SessionError::KnowsNoFilms => Some(Failure::REFUSED),
             _ => None,
         };
     }

@@ -403,6 +403,8 @@ fn sessions(play: &mut Play) {
     let anew =
         "whimbrel take SESSION --through gate.home.ada@example.org --as line -- irssi -c {host} -p {port}";
     play.elsewhere(anew, "tests/session_lines.rs");
+    let film = "whimbrel take SESSION --through gate.home.ada@example.org --as http-time -- mpv {url}";
+    play.elsewhere(film, "tests/moving_film.rs");
     agents(play);
 }
 

@@ -59,7 +59,8 @@ pub use publishing::{
 pub use sessions::{
     Anew, Attached, BadSessionId, HaltedSession, Hearing, Listed, MAX_SESSION, May, NoBeginning, NoRest,
     NoSession, Outcome, Rest, SessionError, SessionHead, SessionId, SessionPiece, SessionSettings,
-    SessionsAt, Standing, Takers, UnderWay, Word, read_request, user_of,
+    SessionsAt, Standing, Takers, UnderWay, Word, read_anything as read_anything_as_film, read_request,
+    user_of,
 };
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use streams::{Opening, Streams};

@@ -19,6 +19,7 @@
 //! attached  a device: a session that it has
 //! carrying  a device: its bytes; `program` knows how far a program is
 //! http      a device: the rest of an answer, for a program that asks anew
+//! film      the gateway: from where a player can go on; `container` finds that, `entry` says it: both sides
 //! anew      a device: what a program hears that begins a protocol of lines anew
 //! alarm     a timer, for either end
 //! ```
@@ -34,6 +35,9 @@ mod attached;
 mod beginning;
 mod budget;
 mod carrying;
+mod container;
+mod entry;
+mod film;
 mod frame;
 mod http;
 mod id;
@@ -55,6 +59,7 @@ pub use anew::{Anew, NoBeginning};
 pub use asking::SessionError;
 pub use attached::Attached;
 pub use carrying::Outcome;
+pub use container::read_anything;
 pub use http::{NoRest, Rest, read_request};
 pub use id::{BadSessionId, SessionId};
 pub use lasting::{HaltedSession, MAX_SESSION, SessionHead, SessionPiece};

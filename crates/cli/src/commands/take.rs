@@ -32,9 +32,9 @@ use crate::{output, rule};
 ///
 /// The first program of yours that connects to what is printed gets what the program there has not taken,
 /// and then what comes. The server sees one and the same connection. A program may be started for it:
-/// {port} and {url} in its arguments stand for where. With `--as http` it must ask for that very URL. With
-/// `--as line` it may begin a chat anew: it is greeted, and answered when it registers, by what the server
-/// said then, and the server does not hear that again.
+/// {port} and {url} in its arguments stand for where. With `--as http` or `http-time` it must ask for that
+/// very URL. With `--as line` it may begin a chat anew: it is greeted, and answered when it registers, by
+/// what the server said then, and the server does not hear that again.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -42,6 +42,7 @@ Examples:
   whimbrel take SESSION --from phone.ada@example.org    (there: whimbrel agent --as)
   whimbrel take SESSION --through gate.home.ada@example.org
   whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}
+  whimbrel take SESSION --through gate.home.ada@example.org --as http-time -- mpv {url}
   whimbrel take SESSION --through gate.home.ada@example.org --as line -- irssi -c {host} -p {port}"))]
 pub(crate) struct Take {
     /// The session: the first digits of its id, as `whimbrel sessions` shows it
@@ -54,8 +55,8 @@ pub(crate) struct Take {
     /// Where a file of `whimbrel receive` goes; here by default
     #[arg(long, value_name = "DIR", requires = "from")]
     dir: Option<PathBuf>,
-    /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest, `line`
-    /// begins a protocol of lines anew, such as IRC
+    /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest,
+    /// `http-time` a film from where it can be played, `line` begins a protocol of lines anew, such as IRC
     #[arg(long = "as", value_enum, value_name = "HOW", default_value_t = How::Raw)]
     how: How,
     /// With `--as line`: so many first lines of the program are not for the server again; IRC's are known
@@ -114,7 +115,8 @@ async fn take(
             "listening": place.at.to_string(), "url": place.url, "session": id, "to": session.to.to_string(),
         }))?;
     } else if args.program.is_empty() {
-        let place = if args.how == How::Http { place.url.clone() } else { place.at.to_string() };
+        let asks = matches!(args.how, How::Http | How::HttpTime);
+        let place = if asks { place.url.clone() } else { place.at.to_string() };
         output::line(format!("{} to {} waits for a program on {place}", &id[..8], session.to))?;
     }
     let mut program = start(&args.program, &place, |_| Ok(()))?;

@@ -58,7 +58,7 @@ pub enum Served {
 enum Next {
     Join(Joined),
     Open(Joined, Takers),
-    Take(SessionId, u32, Takers, Result<Place<EndpointId>, Full>),
+    Take((SessionId, u32), (Takers, bool), Result<Place<EndpointId>, Full>),
     Control(SessionId, u32),
     Say(Vec<u8>),
     Publish(Publication),
@@ -174,8 +174,8 @@ impl GatewayServer {
                     Err((stream, why)) => decline(stream, why.into()).await,
                 };
             }
-            Next::Take(id, moves, rule, place) => {
-                let taken = self.sessions.take(stream, (id, moves), rule, place);
+            Next::Take(session, how, place) => {
+                let taken = self.sessions.take(stream, session, how, place);
                 taken.map_err(|(stream, refused)| (stream, refused.into()))
             }
             Next::Control(id, moves) => {
@@ -204,7 +204,7 @@ impl GatewayServer {
             Asked::Open { to, rule } => {
                 self.connect(to, peer, place?).await.map(|joined| Next::Open(joined, rule))
             }
-            Asked::Take { id, moves, rule } => Ok(Next::Take(id, moves, rule, place)),
+            Asked::Take { id, moves, rule, enters } => Ok(Next::Take((id, moves), (rule, enters), place)),
             Asked::Control { id, moves } => Ok(Next::Control(id, moves)),
             Asked::HandOff { id, moves, to, limit } => {
                 self.sessions.permit(peer, (id, moves), to, limit)?;

@@ -19,6 +19,9 @@ pub enum SessionError {
     /// It cannot be spoken to.
     #[error("the gateway is not reached: {0}")]
     Unreachable(String),
+    /// It is of a version that knows nothing of films.
+    #[error("the gateway is older than this program, and knows nothing of films; take it as http")]
+    KnowsNoFilms,
     /// It is of a version before there were sessions.
     #[error("the gateway keeps no sessions: it is older than this program")]
     Older,

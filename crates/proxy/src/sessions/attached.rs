@@ -5,6 +5,7 @@ use super::anew::{Anew, NoBeginning};
 use super::asking::control;
 use super::beginning::Begun;
 use super::carrying::{Carrying, Outcome};
+use super::entry::Entry;
 use super::frame::Frame;
 use super::http::{NoRest, Rest};
 use super::line::{LAST, Line};
@@ -21,6 +22,8 @@ use whimbrel_transport::Stream;
 
 /// Sessions that are shorter have no second stream.
 const SHORT: Duration = Duration::from_millis(300);
+/// For a program to take the head of an answer.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A session that this device has. If it is dropped before it is carried, one that was opened ends, and one
 /// that was taken goes back.
@@ -30,11 +33,18 @@ pub struct Attached {
     stream: Option<Stream>,
     streams: Arc<dyn Streams>,
     warning: Option<String>,
+    /// Where a player can go on, if it asked for that.
+    entry: Option<Entry>,
 }
 
 impl Attached {
     pub(super) fn new(granted: Granted, stream: Stream, streams: Arc<dyn Streams>) -> Self {
-        Self { granted, stream: Some(stream), streams, warning: None }
+        Self { granted, stream: Some(stream), streams, warning: None, entry: None }
+    }
+
+    pub(super) fn with_entry(mut self, entry: Option<Entry>) -> Self {
+        self.entry = entry;
+        self
     }
 
     pub(super) fn with_warning(mut self, warning: String) -> Self {
@@ -84,7 +94,8 @@ impl Attached {
     /// # Errors
     /// As [`Attached::carry`].
     pub async fn carry_rest(self, mut program: TcpStream, rest: Rest) -> io::Result<Outcome> {
-        program.write_all(&rest.head).await?;
+        let giving = tokio::time::timeout(LIMIT, program.write_all(&rest.head));
+        giving.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         self.carry_from(program, &[], rest.skip).await
     }
 
@@ -94,6 +105,16 @@ impl Attached {
     /// When what is under way is no answer of HTTP of which a rest can be given.
     pub fn rest(&self, request: &[u8]) -> Result<Rest, NoRest> {
         Rest::new(self.head(), self.granted.offset, request)
+    }
+
+    /// The same of a film that was taken by [`take_by_time`](super::SessionsAt::take_by_time): what a player
+    /// must read first, and the rest from a place on from which it can go on. That is the last one before the
+    /// program before, or the next one.
+    ///
+    /// # Errors
+    /// When it is no film that can be entered in the middle, or where is not known.
+    pub fn rest_by_time(&self, request: &[u8]) -> Result<Rest, NoRest> {
+        Rest::by_time(self.head(), self.granted.offset, self.entry.as_ref(), request)
     }
 
     /// What a program hears that begins a protocol of lines anew. So many first lines are its own beginning,

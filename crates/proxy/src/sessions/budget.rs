@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_base::EndpointId;
 
+/// More than a gateway may send to a device before the program there has taken it.
+pub(super) const MOST_DOWN: usize = 8 * 1024 * 1024;
 /// What a session may keep of its server however little room there is: so it goes on, if slowly.
 pub(super) const LEAST_KEPT: usize = 32 * 1024;
 /// The same for one whose program takes much: what passes at a time costs as much however little it is. As

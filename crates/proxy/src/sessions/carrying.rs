@@ -7,6 +7,7 @@ mod underway;
 pub use ending::Outcome;
 
 use super::alarm::Alarm;
+use super::budget::MOST_DOWN;
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
@@ -24,8 +25,6 @@ use tokio::time::Instant;
 use underway::{Down, Up};
 use whimbrel_transport::Stream;
 
-/// More than a gateway may send before the program has taken it.
-const MOST_DOWN: usize = 8 * 1024 * 1024;
 /// What is sent before the server has taken it. While the device stops it may be more, up to what the gateway
 /// allows, so that all that the program sent is among it.
 const UP: u64 = 256 * 1024;

@@ -1,6 +1,8 @@
 //! The adapter for HTTP: a program that asks anew gets the rest of what another one was given.
 
+use super::entry::Entry;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
@@ -33,6 +35,12 @@ pub enum NoRest {
     /// The first answer was over before.
     #[error("the answer that is under way is not the session's first; take it as raw bytes")]
     Later,
+    /// It is no film, or a player cannot go on in it.
+    #[error(
+        "the answer that is under way is no film that can be entered in the middle (WebM, Matroska, MP4 in \
+         fragments, MPEG transport stream), or where is not known yet; try again, or take it as http"
+    )]
+    NoEntry,
     /// The program asks otherwise.
     #[error("the program asks for something else than what is under way: a GET, of all or of the rest")]
     Asked,
@@ -55,16 +63,9 @@ impl Rest {
     /// From an offset in what the server said, which began with this head, for a program that said this.
     pub(super) fn new(head: &[u8], offset: u64, request: &[u8]) -> Result<Self, NoRest> {
         let answer = Head::new(head).ok_or(NoRest::NotHttp)?;
-        let request = Head::new(request).ok_or(NoRest::Asked)?;
-        if !request.first.starts_with("GET ") {
-            return Err(NoRest::Asked);
-        }
-        let status = answer.first.split(' ').nth(1).unwrap_or_default();
-        if answer.field("transfer-encoding").is_some() || !matches!(status, "200" | "206") {
-            return Err(NoRest::Unknown);
-        }
+        let request = Head::of_get(request)?;
         let done = offset.saturating_sub(head.len() as u64);
-        let whole = Whole::new(&answer, status)?;
+        let whole = Whole::of(&answer)?;
         if whole.length.is_some_and(|length| done > length) {
             return Err(NoRest::Later);
         }
@@ -74,6 +75,46 @@ impl Rest {
         let head = format!("{lines}{kept}Connection: close\r\n\r\n").into_bytes();
         Ok(Self { head, skip: (answer.length as u64).saturating_sub(offset) })
     }
+
+    /// From where a player can go on in a film, for one that said this: what it must read first, and then the
+    /// rest from there on. The session's bytes come from this offset on.
+    pub(super) fn by_time(
+        head: &[u8],
+        offset: u64,
+        entry: Option<&Entry>,
+        request: &[u8],
+    ) -> Result<Self, NoRest> {
+        let answer = Head::new(head).ok_or(NoRest::NotHttp)?;
+        let request = Head::of_get(request)?;
+        // Players begin with a range of all. There are no others: what it gets is not in the server's file.
+        if request.field("range").is_some_and(|range| range != "bytes=0-") {
+            return Err(NoRest::Asked);
+        }
+        let whole = Whole::of(&answer)?;
+        let Entry { place, beginning } = entry.ok_or(NoRest::NoEntry)?;
+        let done = place.checked_sub(head.len() as u64).ok_or(NoRest::NoEntry)?;
+        let skip = place.checked_sub(offset).ok_or(NoRest::NoEntry)?;
+        let left = whole.length.map(|length| length.checked_sub(done).ok_or(NoRest::Later)).transpose()?;
+        let length =
+            left.map(|left| format!("Content-Length: {}\r\n", left.saturating_add(beginning.len() as u64)));
+        let kind = answer.field("content-type").map(|kind| format!("Content-Type: {kind}\r\n"));
+        let [length, kind] = [length, kind].map(Option::unwrap_or_default);
+        let head =
+            format!("HTTP/1.1 200 OK\r\n{length}{kind}Accept-Ranges: none\r\nConnection: close\r\n\r\n");
+        Ok(Self { head: [head.as_bytes(), beginning].concat(), skip })
+    }
+}
+
+/// Where an object is among what a server says that begins with this head. `None` if it says only a part of
+/// one, or in another form.
+pub(super) fn object(head: &[u8]) -> Option<Range<u64>> {
+    let answer = Head::new(head)?;
+    let whole = Whole::of(&answer).ok()?;
+    let is_plain =
+        answer.field("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case("identity"));
+    let start = head.len() as u64;
+    let end = whole.length.map_or(u64::MAX, |length| start.saturating_add(length));
+    (is_plain && whole.start == 0).then_some(start..end)
 }
 
 /// What an answer was of.
@@ -87,7 +128,11 @@ struct Whole {
 }
 
 impl Whole {
-    fn new(answer: &Head<'_>, status: &str) -> Result<Self, NoRest> {
+    fn of(answer: &Head<'_>) -> Result<Self, NoRest> {
+        let status = answer.first.split(' ').nth(1).unwrap_or_default();
+        if answer.field("transfer-encoding").is_some() || !matches!(status, "200" | "206") {
+            return Err(NoRest::Unknown);
+        }
         let length = answer.field("content-length").map(|text| number(text).ok_or(NoRest::Unknown));
         let length = length.transpose()?;
         if status == "200" {
@@ -138,6 +183,11 @@ impl<'a> Head<'a> {
         let text = str::from_utf8(bytes).ok()?.strip_suffix("\r\n\r\n")?;
         let (first, rest) = text.split_once("\r\n").unwrap_or((text, ""));
         first.contains("HTTP/1.").then_some(Self { first, rest, length: bytes.len() })
+    }
+
+    /// Of a request to get something.
+    fn of_get(bytes: &'a [u8]) -> Result<Self, NoRest> {
+        Self::new(bytes).filter(|request| request.first.starts_with("GET ")).ok_or(NoRest::Asked)
     }
 
     fn fields(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
@@ -241,6 +291,32 @@ mod tests {
         }
         assert!(NoRest::Asked.answer().starts_with(b"HTTP/1.1 416 "));
         assert!(NoRest::Later.answer().starts_with(b"HTTP/1.1 502 "));
+    }
+
+    #[test]
+    fn a_player_gets_what_it_must_read_first_and_the_rest_of_a_film_from_a_place_on() {
+        let begin = HEAD.len() as u64;
+        let entry = Entry { place: begin + 300, beginning: b"tracks".to_vec() };
+        let by_time = |offset: u64, request: &[u8]| Rest::by_time(HEAD, offset, Some(&entry), request);
+        let expected = "HTTP/1.1 200 OK\r\nContent-Length: 706\r\nContent-Type: video/mp4\r\n\
+                        Accept-Ranges: none\r\nConnection: close\r\n\r\ntracks";
+        for request in [GET.to_vec(), with("bytes=0-")] {
+            let rest = by_time(begin + 300, &request).unwrap();
+            assert_eq!((str::from_utf8(&rest.head).unwrap(), rest.skip), (expected, 0));
+        }
+        assert_eq!(by_time(begin + 290, GET).unwrap().skip, 10, "what is before the place is not for it");
+        for other in ["bytes=300-", "bytes=0-9"] {
+            assert_eq!(by_time(begin + 300, &with(other)), Err(NoRest::Asked));
+        }
+        assert_eq!(by_time(begin + 301, GET), Err(NoRest::NoEntry), "that does not come");
+        assert_eq!(Rest::by_time(HEAD, begin, None, GET), Err(NoRest::NoEntry));
+        let early = Entry { place: begin - 1, ..entry.clone() };
+        assert_eq!(Rest::by_time(HEAD, 0, Some(&early), GET), Err(NoRest::NoEntry));
+        let late = Entry { place: begin + 1001, ..entry.clone() };
+        assert_eq!(Rest::by_time(HEAD, begin, Some(&late), GET), Err(NoRest::Later));
+        let endless = b"HTTP/1.0 200 OK\r\n\r\n";
+        let rest = Rest::by_time(endless, begin + 300, Some(&entry), GET).unwrap();
+        assert!(!String::from_utf8(rest.head).unwrap().contains("Content-Length"));
     }
 
     #[tokio::test]

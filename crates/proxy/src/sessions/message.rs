@@ -4,6 +4,7 @@
 //! request = version (1) = 2, kind (1), length (2, big-endian), body
 //! open    = host (1 + n), port (2), rule
 //! take    = session (16), moves (4), rule
+//! enter   = the same
 //! handoff = session (16), moves (4), device (32), seconds (2)
 //! list    = nothing
 //! control = session (16), moves (4)
@@ -14,7 +15,7 @@
 //! ```
 //!
 //! The answer is that of version 1. Behind one that grants what was asked there is [`Granted`] (to `open` and
-//! `take`), or a list of [`Listed`] (to `list`).
+//! `take`), the same and an [`Entry`](super::entry::Entry) (to `enter`), or a list of [`Listed`] (to `list`).
 
 mod reading;
 mod told;
@@ -37,6 +38,8 @@ pub(super) const GOES_ON: &str = "the session goes on";
 pub(super) const VERSION: u8 = 2;
 /// Kind 8 is what a gateway says of an arrival.
 const WORDS: u8 = 9;
+const TAKE: u8 = 2;
+const ENTER: u8 = 10;
 /// The longest body: a destination, and as many devices as a rule has.
 const LONGEST: usize = 4096;
 
@@ -76,8 +79,8 @@ pub(crate) enum Asked {
     Plain(Request),
     /// A session of its own.
     Open { to: Destination, rule: Takers },
-    /// A session that was moved so often until now.
-    Take { id: SessionId, moves: u32, rule: Takers },
+    /// A session that was moved so often until now; for a player that enters a film, if it is to.
+    Take { id: SessionId, moves: u32, rule: Takers, enters: bool },
     /// That another device may take a session of its own, which was moved so often until now, for some time.
     HandOff { id: SessionId, moves: u32, to: EndpointId, limit: Duration },
     /// What it has, and may take.
@@ -103,11 +106,11 @@ impl Asked {
                 rule.put(&mut body);
                 1
             }
-            Self::Take { id, moves, rule } => {
+            Self::Take { id, moves, rule, enters } => {
                 body.extend_from_slice(&id.to_bytes());
                 body.extend_from_slice(&moves.to_be_bytes());
                 rule.put(&mut body);
-                2
+                if *enters { ENTER } else { TAKE }
             }
             Self::HandOff { id, moves, to, limit } => {
                 body.extend_from_slice(&id.to_bytes());
@@ -148,7 +151,12 @@ impl Asked {
         let mut fields = Fields(body);
         let asked = match *kind {
             1 => Self::Open { to: fields.destination()?, rule: rule(&mut fields)? },
-            2 => Self::Take { id: fields.session()?, moves: fields.u32()?, rule: rule(&mut fields)? },
+            TAKE | ENTER => Self::Take {
+                id: fields.session()?,
+                moves: fields.u32()?,
+                rule: rule(&mut fields)?,
+                enters: *kind == ENTER,
+            },
             3 => Self::HandOff {
                 id: fields.session()?,
                 moves: fields.u32()?,
@@ -210,7 +218,8 @@ mod tests {
             Asked::Open { to: to.clone(), rule: Takers::default() },
             Asked::Open { to, rule: rule.clone() },
             Asked::Rule { rule: rule.clone() },
-            Asked::Take { id, moves: 3, rule },
+            Asked::Take { id, moves: 3, rule: rule.clone(), enters: false },
+            Asked::Take { id, moves: 3, rule, enters: true },
             Asked::HandOff { id, moves: 7, to: device(9), limit: Duration::from_secs(300) },
             Asked::List,
             Asked::Control { id, moves: 1 },
@@ -242,6 +251,11 @@ mod tests {
         assert_eq!(open.encode(), b"\x02\x01\0\x09\x05a.org\0\x50\0");
         assert_eq!(Asked::List.encode(), b"\x02\x04\0\0");
         assert_eq!(Asked::Words.encode(), b"\x02\x09\0\0");
+        let id = SessionId::from_bytes([7; 16]);
+        for (enters, kind) in [(false, 2), (true, 10)] {
+            let take = Asked::Take { id, moves: 1, rule: Takers::default(), enters };
+            assert_eq!(take.encode(), [&[2, kind, 0, 21][..], &[7; 16], &[0, 0, 0, 1, 0]].concat());
+        }
     }
 
     #[test]
@@ -254,7 +268,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_request_in_its_one_form_or_none(
-            kind in 0_u8..11, body in proptest::collection::vec(any::<u8>(), 0..120),
+            kind in 0_u8..12, body in proptest::collection::vec(any::<u8>(), 0..120),
         ) {
             let bytes = [&[VERSION, kind, 0, body.len() as u8], &body[..]].concat();
             if let Ok(asked) = Asked::decode(&bytes) {

@@ -3,6 +3,7 @@
 use super::SessionId;
 use super::asking::{LIMIT, SessionError, ask, explained, said, within};
 use super::attached::{Attached, leave};
+use super::entry::Entry;
 use super::message::{Asked, GOES_ON, Listed, Takers, read_granted, read_list};
 use super::words::Hearing;
 use crate::{Destination, Status, Streams, UpstreamError};
@@ -74,10 +75,35 @@ impl SessionsAt {
     /// # Errors
     /// [`SessionError::None`] if this device may not, if another one is taking it, or took it meanwhile.
     pub async fn take(&self, id: SessionId, moves: u32, rule: Takers) -> Result<Attached, SessionError> {
+        self.take_as(Asked::Take { id, moves, rule, enters: false }).await
+    }
+
+    /// The same for a player that asks for a film anew, with [`Attached::rest_by_time`].
+    ///
+    /// # Errors
+    /// As [`SessionsAt::take`], and [`SessionError::KnowsNoFilms`] if the gateway is older.
+    pub async fn take_by_time(
+        &self,
+        id: SessionId,
+        moves: u32,
+        rule: Takers,
+    ) -> Result<Attached, SessionError> {
+        let taken = self.take_as(Asked::Take { id, moves, rule, enters: true }).await;
+        taken.map_err(|error| match error {
+            SessionError::Older => SessionError::KnowsNoFilms,
+            error => error,
+        })
+    }
+
+    async fn take_as(&self, asked: Asked) -> Result<Attached, SessionError> {
         within(async {
-            let (answer, mut stream) = ask(&self.streams, &Asked::Take { id, moves, rule }).await?;
+            let (answer, mut stream) = ask(&self.streams, &asked).await?;
             let granted = read_granted(&mut stream).await?;
-            let attached = Attached::new(granted, stream, self.streams.clone());
+            let entry = match asked {
+                Asked::Take { enters: true, .. } => Entry::read(&mut stream).await?,
+                _ => None,
+            };
+            let attached = Attached::new(granted, stream, self.streams.clone()).with_entry(entry);
             Ok(if answer.text == GOES_ON { attached } else { attached.with_warning(answer.plain()) })
         })
         .await

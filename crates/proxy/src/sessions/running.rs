@@ -68,8 +68,8 @@ enum Holder {
 enum Taking {
     /// The device before is asked how far it is.
     Pausing { take: Take, wait: Wait },
-    /// The new device is asked whether its program is there.
-    Confirming { seat: Box<Seat>, claim: Claim, rule: Takers, until: Instant },
+    /// The new device is asked whether its program is there, which goes on at an offset.
+    Confirming { seat: Box<Seat>, claim: Claim, rule: Takers, offset: u64, until: Instant },
 }
 
 /// What happened.

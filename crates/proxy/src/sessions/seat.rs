@@ -167,7 +167,7 @@ impl Seat {
             return;
         }
         while self.line.has_room() {
-            let bytes = server.kept().from(self.down.sent, LONGEST);
+            let bytes = server.from(self.down.sent, LONGEST);
             if bytes.is_empty() {
                 break;
             }

@@ -6,7 +6,9 @@ mod reading;
 pub(super) use lasting::ServerRecord;
 
 use super::beginning::Beginning;
-use super::budget::LEAST_KEPT;
+use super::budget::{LEAST_KEPT, MOST_DOWN};
+use super::entry::Entry;
+use super::film::Film;
 use super::message::LONGEST_HEAD;
 use super::window::Window;
 use bytes::Bytes;
@@ -34,6 +36,8 @@ pub(super) struct Server {
     programs: Programs,
     head: Head,
     beginning: Beginning,
+    /// If what it says may be one.
+    film: Option<Box<Film>>,
     first: [u8; 2],
     /// What the kernel may hold unread, where that is less than it would.
     squeezed: Option<usize>,
@@ -80,6 +84,7 @@ impl Server {
             programs: Programs::GoOn,
             head: Head::Coming(Vec::new()),
             beginning: Beginning::new(),
+            film: None,
             first: [0; 2],
             squeezed: None,
         }
@@ -152,7 +157,45 @@ impl Server {
             self.beginning.takes(&some);
             at += some.len() as u64;
         }
+        if let Some(film) = &mut self.film {
+            film.takes(&self.kept, to);
+        }
         self.kept.release(to)
+    }
+
+    /// Some bytes that came, at most so many, from an offset on: also such as were taken, if a player may go
+    /// on there.
+    pub(super) fn from(&self, offset: u64, most: usize) -> Bytes {
+        match &self.film {
+            Some(film) if offset < self.kept.base() => film.from(offset, most),
+            _ => self.kept.from(offset, most),
+        }
+    }
+
+    /// Where a player can go on in the place of the program, which is at this offset.
+    pub(super) fn entry(&self, offset: u64) -> Option<Entry> {
+        // Its device takes no more at once.
+        let room = MOST_DOWN.saturating_sub(self.kept.len());
+        self.film.as_ref()?.entry(offset, room)
+    }
+
+    /// A program goes on at this offset, which may be before that of the one before.
+    pub(super) fn goes_on_at(&mut self, offset: u64) {
+        if let Some(film) = &mut self.film {
+            film.give_back(offset, &mut self.kept);
+        }
+    }
+
+    /// How many bytes are kept for players that might go on.
+    pub(super) fn kept_of_film(&self) -> usize {
+        self.film.as_ref().map_or(0, |film| film.kept())
+    }
+
+    /// Keeps none of what programs have taken.
+    pub(super) fn forget_taken(&mut self) {
+        if let Some(film) = &mut self.film {
+            film.forget();
+        }
     }
 
     /// Bytes of a program, for the server. They are lost if that broke the connection.
@@ -272,11 +315,23 @@ impl Server {
     }
 
     fn came(&mut self, pieces: Vec<Bytes>) {
-        for bytes in pieces {
-            self.head.see(&bytes);
-            self.beginning.sees(&bytes);
-            self.kept.push(bytes);
+        pieces.into_iter().for_each(|bytes| self.comes(bytes));
+    }
+
+    fn comes(&mut self, bytes: Bytes) {
+        let was_coming = matches!(self.head, Head::Coming(_));
+        self.head.see(&bytes);
+        self.beginning.sees(&bytes);
+        if let (true, Head::Whole(head)) = (was_coming, &self.head) {
+            self.film = Film::new(head).map(Box::new);
         }
+        if let Some(film) = &mut self.film {
+            film.sees(self.kept.end(), &bytes);
+        }
+        if self.film.as_ref().is_some_and(|film| film.is_none()) {
+            self.film = None;
+        }
+        self.kept.push(bytes);
     }
 
     fn write(&mut self) -> io::Result<()> {

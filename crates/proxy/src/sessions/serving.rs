@@ -113,7 +113,7 @@ impl Sessions {
         &self,
         stream: Stream,
         (id, moves): (SessionId, u32),
-        rule: Takers,
+        (rule, enters): (Takers, bool),
         place: Result<Place<EndpointId>, Full>,
     ) -> Result<(), (Stream, Refused)> {
         let claim = match self.table.claim(stream.peer_id(), id, moves, Instant::now()) {
@@ -126,7 +126,7 @@ impl Sessions {
             Err(full) => return Err((stream, full.into())),
         };
         let orders = claim.orders();
-        let given = give(&orders, Order::Take(Box::new(Take { stream, claim, rule, place })));
+        let given = give(&orders, Order::Take(Box::new(Take { stream, claim, rule, enters, place })));
         given.map_err(|(stream, none)| (stream, none.into()))
     }
 

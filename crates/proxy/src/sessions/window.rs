@@ -103,6 +103,15 @@ impl Window {
         true
     }
 
+    /// Has bytes again that were released: those of a window that ends where this one begins.
+    pub(super) fn put_before(&mut self, mut before: Self) {
+        if before.end() != self.base {
+            return;
+        }
+        before.pieces.append(&mut self.pieces);
+        *self = Self { base: before.base, length: before.length + self.length, pieces: before.pieces };
+    }
+
     /// Some bytes from an offset on, at most so many: none at the end, and none that were released.
     pub(super) fn from(&self, offset: u64, most: usize) -> Bytes {
         let behind = self.pieces.partition_point(|piece| piece.start <= offset);
@@ -166,6 +175,17 @@ mod tests {
         assert!(!window.release(14) && !window.release(u64::MAX));
         assert!(window.release(12) && window.release(3));
         assert_eq!((window.base(), &window.from(12, 9)[..]), (12, &b"c"[..]));
+    }
+
+    #[test]
+    fn bytes_that_were_released_are_had_again_if_they_end_where_the_others_begin() {
+        let mut window = Window::with(10, b"de");
+        window.put_before(Window::with(6, b"abc"));
+        assert_eq!((window.base(), window.len()), (10, 2), "one is missing");
+        window.put_before(Window::with(7, b"abc"));
+        assert_eq!((window.base(), window.end(), &window.to_vec()[..]), (7, 12, &b"abcde"[..]));
+        assert_eq!((&window.from(9, 9)[..], &window.from(10, 9)[..]), (&b"c"[..], &b"de"[..]));
+        assert!(window.release(11) && window.to_vec() == b"e");
     }
 
     #[test]

@@ -271,6 +271,14 @@ run = [\"nc\", \"{host}\", \"{port}\"]
     }
 
     #[test]
+    fn an_entry_may_be_for_a_player_that_goes_on_in_a_film() {
+        let list = GOOD.replacen("adapter = \"http\"", "adapter = \"http-time\"", 1);
+        let apps = Apps::parse(&list).unwrap();
+        let (app, _) = apps.find(&"films.example.org:80".parse().unwrap()).unwrap();
+        assert_eq!(app.how(), How::HttpTime);
+    }
+
+    #[test]
     fn a_list_that_others_may_write_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("apps.toml");

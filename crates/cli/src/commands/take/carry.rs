@@ -29,18 +29,29 @@ pub(crate) async fn carry(
 ) -> Result<Outcome> {
     // Only now, so that the program over there goes on for as long as it can. If it cannot go on here, it goes
     // back to where it was.
-    let attached = sessions.take(session.id, session.moves, takers).await?;
+    let attached = match &begins {
+        Begins::HttpTime(_) => sessions.take_by_time(session.id, session.moves, takers).await?,
+        Begins::Raw | Begins::Http(_) | Begins::Line(_) => {
+            sessions.take(session.id, session.moves, takers).await?
+        }
+    };
     let (mut rest, mut early) = (None, Vec::new());
+    let found = match &begins {
+        Begins::Http(request) => Some(attached.rest(request)),
+        Begins::HttpTime(request) => Some(attached.rest_by_time(request)),
+        Begins::Raw | Begins::Line(_) => None,
+    };
+    match found {
+        Some(Ok(found)) => rest = Some(found),
+        Some(Err(none)) => {
+            drop(attached);
+            socket.write_all(&none.answer()).await.context("the program is gone")?;
+            return Err(Failure::new(Failure::REFUSED, none.to_string()).into());
+        }
+        None => {}
+    }
     match begins {
-        Begins::Raw => {}
-        Begins::Http(request) => match attached.rest(&request) {
-            Ok(found) => rest = Some(found),
-            Err(none) => {
-                drop(attached);
-                socket.write_all(&none.answer()).await.context("the program is gone")?;
-                return Err(Failure::new(Failure::REFUSED, none.to_string()).into());
-            }
-        },
+        Begins::Raw | Begins::Http(_) | Begins::HttpTime(_) => {}
         Begins::Line(own_lines) => {
             let anew = attached.anew(own_lines);
             let anew = anew.map_err(|none| Failure::new(Failure::REFUSED, none.to_string()))?;

@@ -23,12 +23,14 @@ const NOT_FOUND: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnec
 
 /// How a program begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum How {
     /// It takes the bytes as they are.
     Raw,
     /// It asks by HTTP, and gets the rest.
     Http,
+    /// The same, for a film: it gets what a player must read first, and the rest from a place where it can.
+    HttpTime,
     /// It begins a protocol of lines anew, such as IRC, and is answered as the first one was.
     Line,
 }
@@ -42,6 +44,8 @@ pub(crate) enum Begins {
     Raw,
     /// It asks for this.
     Http(Vec<u8>),
+    /// It asks for this, and is a player.
+    HttpTime(Vec<u8>),
     /// So many lines of it are its own beginning, if it does not speak IRC.
     Line(u16),
 }
@@ -70,7 +74,7 @@ impl Waiting {
         let at = self.listener.local_addr().context("cannot tell where it listens")?;
         let url = match self.how {
             How::Raw | How::Line => format!("tcp://{at}"),
-            How::Http => format!("http://{at}{}", self.path),
+            How::Http | How::HttpTime => format!("http://{at}{}", self.path),
         };
         Ok(Place { at, url })
     }
@@ -89,7 +93,10 @@ impl Waiting {
                     match self.how {
                         How::Raw => return Ok((socket, Begins::Raw)),
                         How::Line => return Ok((socket, Begins::Line(self.own_lines))),
-                        How::Http => drop(asking.spawn(asked(socket, self.path.clone()))),
+                        How::Http => drop(asking.spawn(asked(socket, self.path.clone(), Begins::Http))),
+                        How::HttpTime => {
+                            asking.spawn(asked(socket, self.path.clone(), Begins::HttpTime));
+                        }
                     }
                 }
                 Some(asked) = asking.join_next() => match asked {
@@ -107,10 +114,10 @@ fn is_own(socket: &TcpStream) -> bool {
     user_of(socket).is_none_or(|user| user == rustix::process::getuid().as_raw())
 }
 
-async fn asked(mut socket: TcpStream, path: String) -> io::Result<Asking> {
+async fn asked(mut socket: TcpStream, path: String, begins: fn(Vec<u8>) -> Begins) -> io::Result<Asking> {
     let request = read_request(&mut socket).await?;
     if is_for(&request, &path) {
-        return Ok((socket, Begins::Http(request)));
+        return Ok((socket, begins(request)));
     }
     let answering = async {
         socket.write_all(NOT_FOUND).await?;
@@ -173,6 +180,19 @@ mod tests {
         let found = tokio::time::timeout(LIMIT, program).await.unwrap().unwrap().unwrap();
         assert_eq!(found.1, Begins::Http(request.into_bytes()));
         assert_eq!(found.0.peer_addr().unwrap(), own.local_addr().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_player_asks_by_http_as_others_do() {
+        let waiting = Waiting::new("127.0.0.1:0".parse().unwrap(), (How::HttpTime, 0)).await.unwrap();
+        let (Place { at, url }, path) = (waiting.place().unwrap(), waiting.path.clone());
+        assert_eq!(url, format!("http://{at}{path}"));
+        let program = tokio::spawn(waiting.program());
+        let mut player = TcpStream::connect(at).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        player.write_all(request.as_bytes()).await.unwrap();
+        let found = tokio::time::timeout(LIMIT, program).await.unwrap().unwrap().unwrap();
+        assert_eq!(found.1, Begins::HttpTime(request.into_bytes()));
     }
 
     #[tokio::test]

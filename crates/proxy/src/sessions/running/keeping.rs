@@ -22,7 +22,13 @@ impl Session {
         tell(&figures.down, self.server.kept().end());
         tell(&figures.kept, self.server.kept().len() as u64);
         figures.is_tls.store(self.server.is_tls(), Ordering::Relaxed);
-        let bytes = self.server.kept().len() + self.server.waiting().len();
+        // What was taken is kept if there is as much room besides. A device that takes the session may be
+        // given it at this moment.
+        let of_film = self.server.kept_of_film();
+        if of_film > 0 && self.taking.is_none() && self.room().bytes < of_film as u64 {
+            self.server.forget_taken();
+        }
+        let bytes = self.server.kept().len() + self.server.waiting().len() + self.server.kept_of_film();
         self.listing.share().set(bytes as u64);
     }
 

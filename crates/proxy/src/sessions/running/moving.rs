@@ -2,6 +2,7 @@
 
 use super::wait::{Verdict, Wait};
 use super::{Ending, Holder, REFUSAL, Session, Take, Taking};
+use crate::sessions::entry::Entry;
 use crate::sessions::frame::{Frame, Paused};
 use crate::sessions::line::Heard;
 use crate::sessions::message::GOES_ON;
@@ -93,18 +94,28 @@ impl Session {
         self.attach(self.server.kept().base())
     }
 
-    /// Gives the new device the server's bytes from an offset on.
+    /// Gives the new device the server's bytes from an offset on; if it enters a film, from where it can.
     pub(super) fn attach(&mut self, offset: u64) -> Option<Ending> {
         let Some(Taking::Pausing { take, .. }) = self.taking.take() else { return None };
-        let Take { stream, claim, rule, place } = take;
+        let Take { stream, claim, rule, enters, place } = take;
+        let entry = if enters { self.server.entry(offset) } else { None };
+        let offset = entry.as_ref().map_or(offset, |entry| entry.place.min(offset));
         // Before `moves` is one more: that is so once the device has confirmed.
         self.moves += 1;
-        let words = self.words(if self.is_cut { CUT } else { GOES_ON }, offset);
+        let mut words = self.words(if self.is_cut { CUT } else { GOES_ON }, offset);
+        if enters {
+            words.extend_from_slice(&Entry::told(entry.as_ref()));
+        }
         self.moves -= 1;
         let place = place.map_or_else(|| self.place_for(stream.peer_id()), Arc::new);
         let seat = Box::new(Seat::new(stream, &words, offset, &self.server, place));
-        self.taking =
-            Some(Taking::Confirming { seat, claim, rule, until: Instant::now() + self.settings.confirm });
+        self.taking = Some(Taking::Confirming {
+            seat,
+            claim,
+            rule,
+            offset,
+            until: Instant::now() + self.settings.confirm,
+        });
         None
     }
 
@@ -128,7 +139,7 @@ impl Session {
 
     /// The new device has the session.
     pub(super) fn confirm(&mut self, count: &Frame) -> Option<Ending> {
-        let Some(Taking::Confirming { mut seat, mut claim, rule, .. }) = self.taking.take() else {
+        let Some(Taking::Confirming { mut seat, mut claim, rule, offset, .. }) = self.taking.take() else {
             return None;
         };
         if !seat.hear(count, &mut self.server) {
@@ -140,6 +151,7 @@ impl Session {
             return self.go_back();
         };
         self.moves = moves;
+        self.server.goes_on_at(offset);
         self.busy = Instant::now();
         self.place = seat.place();
         self.is_cut = false;

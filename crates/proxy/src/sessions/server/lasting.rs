@@ -33,7 +33,8 @@ impl Server {
         self,
         body: &mut Vec<u8>,
     ) -> io::Result<(ServerRecord, std::net::TcpStream)> {
-        let Self { socket, kept, voice, waiting, programs, head, beginning, first, squeezed } = self;
+        // Films are not known in the other process.
+        let Self { socket, kept, voice, waiting, programs, head, beginning, film: _, first, squeezed } = self;
         let mut put = |window: &Window| {
             body.extend_from_slice(&window.to_vec());
             (window.base(), window.len())
@@ -64,7 +65,8 @@ impl Server {
             |(base, length): (u64, usize)| Ok::<_, io::Error>(Window::with(base, &body.take(length)?));
         let (kept, waiting) = (window(kept)?, window(waiting)?);
         let socket = TcpStream::from_std(socket)?;
-        Ok(Self { socket, kept, voice, waiting, programs, head, beginning, first, squeezed })
+        let film = None;
+        Ok(Self { socket, kept, voice, waiting, programs, head, beginning, film, first, squeezed })
     }
 }
 

@@ -25,6 +25,8 @@ pub(in crate::sessions) struct Take {
     pub(in crate::sessions) stream: Stream,
     pub(in crate::sessions) claim: Claim,
     pub(in crate::sessions) rule: Takers,
+    /// For a player that enters a film: it is told where it can.
+    pub(in crate::sessions) enters: bool,
     /// `None` if the device has no place left, and the session is its own: then it has that of the session.
     pub(in crate::sessions) place: Option<Place<EndpointId>>,
 }
