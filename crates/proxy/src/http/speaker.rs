@@ -14,7 +14,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::task::AbortHandle;
@@ -85,20 +85,14 @@ impl Speaker {
         Ok(Self { sender, driver: Driver::new(driven), task: None })
     }
 
-    /// Sends a request, and returns the head of its answer.
-    pub(super) fn send(
-        &mut self,
-        request: Request<Moving>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Moving>>>> + use<> {
+    /// Sends a request. What it returns gives the head of its answer.
+    pub(super) fn send(&mut self, request: Request<Moving>) -> Sending {
         if !request.body().is_end_stream() {
             // It goes on to be sent while a client does not read the answer that came before its end.
             self.detach();
         }
-        let (sending, driver) = (self.sender.try_send_request(request), self.driver.clone());
-        async move {
-            let mut sending = pin!(sending);
-            poll_fn(|cx| driver.attend(cx, |cx| sending.as_mut().poll(cx))).await
-        }
+        let answer = Box::pin(self.sender.try_send_request(request));
+        Sending { answer, driver: Some(self.driver.clone()) }
     }
 
     /// An answer whose body brings the connection on.
@@ -110,11 +104,16 @@ impl Speaker {
         answer.map(|incoming| Coming { incoming, driver: Some(self.driver.clone()) })
     }
 
+    /// Whether it takes a request now. Nobody is woken by the request that comes next.
+    pub(super) fn is_ready(&self) -> bool {
+        self.look();
+        self.sender.is_ready()
+    }
+
     /// Waits until it takes a request.
     pub(super) async fn ready(&mut self) -> hyper::Result<()> {
-        // Mostly it does. Nobody is to be woken then by the request that comes next.
-        self.look();
-        if self.sender.is_ready() {
+        // Mostly it does.
+        if self.is_ready() {
             return Ok(());
         }
         let (driver, sender) = (&self.driver, &mut self.sender);
@@ -152,6 +151,36 @@ impl Speaker {
 impl Drop for Speaker {
     fn drop(&mut self) {
         self.hang_up();
+    }
+}
+
+/// The head of an answer, or the request again, of which nothing went out.
+type Head = Result<Response<Incoming>, TrySendError<Request<Moving>>>;
+
+/// A request that waits for the head of its answer. The request that may come back is on the heap: what waits
+/// for this moves from hand to hand, and is small.
+pub(super) struct Sending {
+    answer: Pin<Box<dyn Future<Output = Head> + Send>>,
+    /// `None`: it went out over HTTP/2, whose connection moves by itself.
+    driver: Option<Driver>,
+}
+
+impl Sending {
+    /// One over HTTP/2.
+    pub(super) fn over_http2(answer: impl Future<Output = Head> + Send + 'static) -> Self {
+        Self { answer: Box::pin(answer), driver: None }
+    }
+}
+
+impl Future for Sending {
+    type Output = Head;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Head> {
+        let Self { answer, driver } = &mut *self;
+        match driver {
+            Some(driver) => driver.attend(cx, |cx| answer.as_mut().poll(cx)),
+            None => answer.as_mut().poll(cx),
+        }
     }
 }
 
