@@ -152,7 +152,7 @@ async fn forward(
     }
     let target = Target::absolute(request.uri())?;
     fields::check_request(request.headers(), request.version())?;
-    if fields::came_through(request.headers(), &proxy.pseudonym) {
+    if fields::came_through(request.headers(), proxy.pseudonym.name()) {
         let text = "this request came through this proxy before: it leads to itself";
         return Err(Problem::new(StatusCode::LOOP_DETECTED, text));
     }
@@ -217,7 +217,7 @@ async fn pass_on(
 /// Makes the head of a client's request one of ours.
 fn prepare(proxy: &Proxy, head: &mut Parts, target: &Target) {
     fields::remove_of_the_connection(&mut head.headers);
-    fields::add_via(&mut head.headers, head.version, &proxy.pseudonym);
+    proxy.pseudonym.add_to(&mut head.headers, head.version);
     if head.version == Version::HTTP_2 {
         fields::join_cookies(&mut head.headers);
     }
