@@ -197,6 +197,13 @@ impl Line {
         self.leave();
     }
 
+    /// Whether it may be kept for the next message, which looks before it is sent what the server has done
+    /// meanwhile. Mostly that is known from the last answer.
+    pub(super) fn can_rest(&self) -> bool {
+        let waits = matches!(&self.speaks, Speaks::One(speaker) if speaker.waited());
+        !self.is_private && (waits || !self.is_closed())
+    }
+
     /// Whether it cannot be used again.
     pub(super) fn is_closed(&self) -> bool {
         self.is_private

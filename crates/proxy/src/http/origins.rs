@@ -360,10 +360,9 @@ impl Origins {
     }
 
     fn keep(&self, line: Box<Line>) {
-        // It looks, and goes on from its last answer to the next one, before there is one.
         if line.is_shared() {
             self.lock().rests(&line);
-        } else if !line.is_closed() {
+        } else if line.can_rest() {
             self.lock().put(line);
         }
     }

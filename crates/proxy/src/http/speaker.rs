@@ -59,6 +59,22 @@ impl Driver {
         })
     }
 
+    /// The same for what asks before the connection can bring anything, and may be there already.
+    fn attend_behind<T>(
+        &self,
+        cx: &mut Context<'_>,
+        mut asks: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.0.bell.attend(cx, |cx| {
+            let asked = asks(cx);
+            if asked.is_ready() {
+                return asked;
+            }
+            self.poll(cx);
+            asks(cx)
+        })
+    }
+
     fn poll(&self, cx: &mut Context<'_>) {
         let mut driven = self.lock();
         if let Some(connection) = driven.as_mut()
@@ -118,6 +134,12 @@ impl Speaker {
         }
         let (driver, sender) = (&self.driver, &mut self.sender);
         poll_fn(|cx| driver.attend(cx, |cx| sender.poll_ready(cx))).await
+    }
+
+    /// Whether it waited for a request when it was looked at last: it does so in the moment in which an answer is
+    /// whole and the connection can carry another. What the server has said or done since then is not known.
+    pub(super) fn waited(&self) -> bool {
+        self.sender.is_ready()
     }
 
     /// Looks what has come while nobody waited.
@@ -214,7 +236,7 @@ impl Body for Coming {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self { incoming, driver } = &mut *self;
         match driver {
-            Some(driver) => driver.attend(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx)),
+            Some(driver) => driver.attend_behind(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx)),
             None => Pin::new(incoming).poll_frame(cx),
         }
     }
@@ -271,6 +293,7 @@ mod tests {
             let Ok(answer) = sent else { panic!("no answer came of {says:?}") };
             let read = speaker.coming(answer).into_body().collect().await.unwrap().to_bytes();
             assert_eq!(read, body.as_bytes(), "{says:?}");
+            assert!(speaker.waited(), "it can be kept without a look: {says:?}");
             // What a task may do at once is counted, and it has read byte by byte.
             tokio::task::yield_now().await;
             assert!(!speaker.is_closed(), "{says:?}");
@@ -279,7 +302,28 @@ mod tests {
         assert!(speaker.task.is_none(), "nothing was to be sent that it has to move for");
         drop(server);
         tokio::task::yield_now().await;
+        assert!(speaker.waited() && !speaker.is_ready(), "an end is seen by a look");
         assert!(speaker.is_closed());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_carry_another_answer_does_not_wait_for_a_request() {
+        for says in [
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            // Whose answer would that be?
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 204 No Content\r\n\r\n",
+        ] {
+            let (stream, mut server) = tokio::io::duplex(1 << 20);
+            let mut speaker = Speaker::start(Box::new(stream)).await.unwrap();
+            let sending = speaker.send(request());
+            let (sent, ()) = tokio::join!(sending, say(&mut server, says));
+            let Ok(answer) = sent else { panic!("no answer came of {says:?}") };
+            let read = speaker.coming(answer).into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(read, &b"hello"[..], "{says:?}");
+            tokio::task::yield_now().await;
+            assert!(!speaker.is_ready(), "{says:?}");
+        }
     }
 
     /// A task that counts how often it is woken.
