@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use whimbrel_access::Intents;
 
-/// Answers a request. The tunnel that it asks for is left in the slot. The request is on the heap: each that waits
-/// for another would hold a copy of it, and what waits is copied itself for each request.
+/// Answers a request. The tunnel that it asks for is left in the slot. The request is on the heap: each function
+/// that waits for another would hold a copy of it, and what waits is itself copied once.
 pub(super) async fn answer(
     proxy: Arc<Proxy>,
     slot: Arc<Slot<Agreed>>,

@@ -1,5 +1,5 @@
-//! The time that a client has for the head of a request. hyper makes a timer for each head and lets go of it when
-//! that has come; here the next one is the same, set anew.
+//! The time that a client has for the head of a request. hyper makes a timer for each head and lets go of it
+//! when that has come; here the next one is the same, set anew.
 
 use hyper::rt::{Sleep, Timer};
 use std::pin::Pin;
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// The timer of one connection. To make one takes memory, and a lock of the runtime twice; to set it later takes
-/// neither.
+/// The timer of one connection. To make one takes memory, and a lock of the runtime twice; to set it later
+/// takes neither.
 #[derive(Clone, Default)]
 pub(super) struct Clock {
     /// While nothing waits for it. What it may still do then is to wake its connection once.

@@ -136,8 +136,8 @@ impl Speaker {
         poll_fn(|cx| driver.attend(cx, |cx| sender.poll_ready(cx))).await
     }
 
-    /// Whether it waited for a request when it was looked at last: it does so in the moment in which an answer is
-    /// whole and the connection can carry another. What the server has said or done since then is not known.
+    /// Whether it waited for a request when it moved last: it does so in the moment in which an answer is whole
+    /// and the connection can carry another. What the server has said or done since then is not known.
     pub(super) fn waited(&self) -> bool {
         self.sender.is_ready()
     }
