@@ -42,7 +42,9 @@ impl Destination {
             return Err(bad("the port is 0"));
         }
         if let Ok(address) = host.parse::<IpAddr>() {
-            return Ok(Self { host: address.to_string(), port });
+            // Of IPv4 only the usual form is read, of IPv6 every one.
+            let host = if address.is_ipv4() { host.to_owned() } else { address.to_string() };
+            return Ok(Self { host, port });
         }
         let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         if name.is_empty() || name.len() > LONGEST {

@@ -8,9 +8,10 @@
 //!
 //! ```text
 //! serve, watched      clients' connections, their number and their limits
-//! speaking            HTTP on them
+//! speaking, clock     HTTP on them, and the time for it
 //! answer              what becomes of a request
 //! target, fields      where it leads; what goes on of its head (pure)
+//! pseudonym           the proxy's name in it
 //! by_host             servers of peers, told apart by `Host` (crate::publishing)
 //! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
@@ -37,6 +38,7 @@ mod assembly;
 mod body;
 mod budget;
 pub(crate) mod by_host;
+mod clock;
 mod decided;
 mod download;
 mod exchange;
@@ -52,6 +54,7 @@ mod own_key;
 mod pages;
 mod passing;
 mod problem;
+mod pseudonym;
 mod recent;
 mod rewound;
 mod secured;
@@ -73,6 +76,7 @@ use budget::Budget;
 use futures_util::future::BoxFuture;
 use intercepted::Intercepting;
 use origins::Origins;
+use pseudonym::Pseudonym;
 use recent::Recent;
 use secured::Secured;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -120,7 +124,7 @@ struct Proxy {
     /// For all that is fetched ahead of its reader.
     budget: Arc<Budget>,
     /// Its name in `Via`, which no other proxy has.
-    pseudonym: String,
+    pseudonym: Pseudonym,
     /// Servers that have no ranges, or none that can be put together.
     without_ranges: Arc<Recent<()>>,
     /// What is to be expected of the next tunnel to a server.
@@ -186,7 +190,7 @@ impl Proxy {
             origins: Origins::new(upstream, turns(&settings)),
             budget: Budget::new(settings.windows),
             settings,
-            pseudonym: format!("whimbrel-{random:016x}"),
+            pseudonym: Pseudonym::new(format!("whimbrel-{random:016x}")),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, TUNNELS),
             counts: Arc::default(),
@@ -200,7 +204,7 @@ impl Proxy {
             origins: Origins::over_tls(upstream, turns(&self.settings), secured),
             budget: Arc::clone(&self.budget),
             settings: self.settings.clone(),
-            pseudonym: INSIDE.to_owned(),
+            pseudonym: Pseudonym::new(INSIDE),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, TUNNELS),
             counts: Arc::clone(&self.counts),

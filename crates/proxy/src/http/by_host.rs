@@ -11,6 +11,7 @@ use super::exchange::{Outgoing, exchange};
 use super::origins::Origins;
 use super::pages::close;
 use super::problem::Problem;
+use super::pseudonym::Pseudonym;
 use super::speaking::{self, Limits};
 use super::target::destination;
 use super::tunnel::{Far, Slot, Tunnel};
@@ -26,7 +27,7 @@ use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use whimbrel_access::Intents;
@@ -40,7 +41,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 /// Where nothing moves for so long between requests and answers, a connection is closed.
 const REST_LIMIT: Duration = Duration::from_secs(600);
 /// In `Via`.
-const PSEUDONYM: &str = "whimbrel-gateway";
+static PSEUDONYM: LazyLock<Pseudonym> = LazyLock::new(|| Pseudonym::new("whimbrel-gateway"));
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -130,11 +131,11 @@ impl Client {
                 let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
                 slot.put(Tunnel::new(to, client, server));
                 let (mut head, _) = answer.into_parts();
-                passing::prepare(PSEUDONYM, &mut head);
+                passing::prepare(&PSEUDONYM, &mut head);
                 fields::upgrade_to_websocket(&mut head.headers);
                 Ok(Response::from_parts(head, Body::empty()))
             }
-            _ => passing::pass(PSEUDONYM, &method, answer, lease, None),
+            _ => passing::pass(&PSEUDONYM, &method, answer, lease, None),
         }
     }
 
@@ -172,7 +173,7 @@ fn named<B>(request: &Request<B>) -> Result<Destination, Problem> {
 /// Makes the head of a client's request one of ours.
 fn prepare(head: &mut Parts, from: IpAddr) -> Result<(), Problem> {
     fields::remove_of_the_connection(&mut head.headers);
-    fields::add_via(&mut head.headers, head.version, PSEUDONYM);
+    PSEUDONYM.add_to(&mut head.headers, head.version);
     tell_client(&mut head.headers, from);
     let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     // `http://example.org?a=b` has no path.

@@ -57,12 +57,13 @@ pub(super) struct Download {
 }
 
 impl Download {
-    pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Self {
-        Self { proxy, to, head }
+    /// On the heap: it goes from hand to hand.
+    pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
+        Box::new(Self { proxy, to, head })
     }
 
     /// Gives the answer for the client.
-    pub(super) async fn run(self) -> Result<Response<Body>, Problem> {
+    pub(super) async fn run(self: Box<Self>) -> Result<Response<Body>, Problem> {
         let step = self.proxy.settings.first_step;
         if step == 0 {
             return self.whole(None).await;
@@ -102,7 +103,7 @@ impl Download {
     }
 
     /// Asks for the whole object at once.
-    async fn whole(self, decided: Option<Decided>) -> Result<Response<Body>, Problem> {
+    async fn whole(self: Box<Self>, decided: Option<Decided>) -> Result<Response<Body>, Problem> {
         let decided = match decided {
             Some(decided) => decided,
             None => self.proxy.origins.decide(&self.to, Intents::default(), false).await?,
@@ -112,7 +113,11 @@ impl Download {
     }
 
     /// The first bytes are there: they are all, or the rest comes as the policy says.
-    async fn first_part(self, answer: Response<Coming>, mut lease: Lease) -> Result<Response<Body>, Problem> {
+    async fn first_part(
+        self: Box<Self>,
+        answer: Response<Coming>,
+        mut lease: Lease,
+    ) -> Result<Response<Body>, Problem> {
         let (mut head, body) = answer.into_parts();
         let length = fields::check_answer(&head.headers)?;
         let span = Span::of(&head.headers)
@@ -183,7 +188,7 @@ impl Download {
     }
 
     /// Passes an answer on. If it breaks and can be asked for in ranges, the rest is.
-    fn pass(self, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
+    fn pass(self: Box<Self>, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
         let (headers, proxy) = (answer.headers(), Arc::clone(&self.proxy));
         if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
             proxy.without_ranges.put(&self.to, ());
@@ -197,18 +202,19 @@ impl Download {
         passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, object)
     }
 
-    fn object(self, validator: Validator, total: u64, may_split: bool) -> Object {
+    fn object(self: Box<Self>, validator: Validator, total: u64, may_split: bool) -> Object {
+        let Self { proxy, to, head } = *self;
         Object::new(Described {
-            origins: Arc::clone(&self.proxy.origins),
-            to: self.to,
-            head: self.head,
+            origins: Arc::clone(&proxy.origins),
+            to,
+            head,
             validator,
             total,
-            window: self.proxy.settings.window,
-            budget: Arc::clone(&self.proxy.budget),
-            without_ranges: Arc::clone(&self.proxy.without_ranges),
+            window: proxy.settings.window,
+            budget: Arc::clone(&proxy.budget),
+            without_ranges: Arc::clone(&proxy.without_ranges),
             may_split,
-            stall: self.proxy.settings.stall,
+            stall: proxy.settings.stall,
         })
     }
 

@@ -21,23 +21,68 @@ type Make<'a> = &'a (dyn Fn() -> Request<Sent> + Sync);
 
 /// A request, and how it is made again.
 pub(super) struct Outgoing<'a> {
-    request: Request<Sent>,
-    /// `None`: what may be sent once more is copied before.
-    make: Option<Make<'a>>,
+    kind: Kind<'a>,
+    /// Its connection is to become something else than HTTP.
+    alone: bool,
+}
+
+/// Requests are large: what waits holds none, or one on the heap.
+enum Kind<'a> {
+    Once(Box<Request<Sent>>),
+    Made(Make<'a>),
+}
+
+/// How a request is made once more.
+enum Again<'a> {
+    /// It was copied before, if it may be sent twice.
+    Copied(Option<Box<Request<Sent>>>),
+    Made(Make<'a>),
 }
 
 impl Outgoing<'static> {
     /// A request that cannot be made again.
     pub(super) fn of(request: Request<Sent>) -> Self {
-        Self { request, make: None }
+        // What is to become WebSocket is asked for over HTTP/1.1.
+        let alone = request.headers().contains_key(UPGRADE);
+        Self { kind: Kind::Once(Box::new(request)), alone }
     }
 }
 
 impl<'a> Outgoing<'a> {
-    /// A request that is made by `make`, which can make it again.
+    /// A request that is made by `make`, which can make it again. It asks for no other protocol.
     pub(super) fn made_by(make: Make<'a>) -> Self {
-        Self { request: make(), make: Some(make) }
+        Self { kind: Kind::Made(make), alone: false }
     }
+}
+
+impl<'a> Kind<'a> {
+    /// The request, and how there is another one.
+    fn first(self) -> (Request<Sent>, Again<'a>) {
+        match self {
+            Self::Once(request) => {
+                let again = repeated(&request).map(Box::new);
+                (*request, Again::Copied(again))
+            }
+            Self::Made(make) => (make(), Again::Made(make)),
+        }
+    }
+}
+
+impl Again<'_> {
+    fn request(self) -> Option<Request<Sent>> {
+        match self {
+            Self::Copied(request) => request.map(|request| *request),
+            Self::Made(make) => Some(make()),
+        }
+    }
+}
+
+/// A request that got no answer on its connection.
+struct Unanswered<'a> {
+    lease: Lease,
+    why: Unsent,
+    again: Again<'a>,
+    alone: bool,
 }
 
 /// Sends a request. It is sent once more on a new connection if nothing of it went out, or if it does no harm
@@ -47,44 +92,60 @@ pub(super) async fn exchange(
     to: &Destination,
     intents: Intents,
     (decided, turn): (Decided, Option<Turn>),
-    Outgoing { request, make }: Outgoing<'_>,
+    Outgoing { kind, alone }: Outgoing<'_>,
     limit: Duration,
 ) -> Result<(Response<Coming>, Lease), Problem> {
-    // What is to become WebSocket is asked for over HTTP/1.1.
-    let alone = request.headers().contains_key(UPGRADE);
     let decided = Decided { alone, ..decided };
     let mut lease = origins.lease(to, &intents, decided).await?.with(turn);
-    let copy = if make.is_none() { repeated(&request) } else { None };
+    let (request, again) = kind.first();
     let sent = lease.line().send(request, limit).await;
-    if let Err(unsent) = &sent
-        && unsent.is_of_the_network()
-        && let Some(by) = lease.by()
-    {
-        origins.failed(to, by).await;
-    }
-    let request = match sent {
+    match sent {
         Ok(answer) => {
             lease.moved();
-            return Ok((answer, lease));
+            Ok((answer, lease))
         }
-        Err(Unsent::Returned(request)) => *request,
-        Err(Unsent::Ended(error)) => {
-            let Some(again) = copy.or_else(|| make.map(|make| make())) else {
-                return Err(Unsent::Ended(error).problem(to));
-            };
-            tracing::debug!(%error, %to, "a request is sent once more");
-            again
+        Err(why) => {
+            let unanswered = Unanswered { lease, why, again, alone };
+            // On the heap: most requests are answered, and have no need of the memory.
+            Box::pin(unanswered.once_more(origins, to, intents, limit)).await
         }
-        Err(unsent) => return Err(unsent.problem(to)),
-    };
-    // It may be the network that ended it: the manager is asked anew. The turn stays: it is still the same
-    // request.
-    let turn = lease.close();
-    let decided = origins.decide(to, intents, false).await?;
-    let ways = decided.routes.into_iter().filter_map(|route| route.by).collect();
-    let mut lease = origins.lease_new(to, &intents, ways, alone).await?.with(turn);
-    let answer = lease.line().send(request, limit).await.map_err(|unsent| unsent.problem(to))?;
-    Ok((answer, lease))
+    }
+}
+
+impl Unanswered<'_> {
+    async fn once_more(
+        self,
+        origins: &Arc<Origins>,
+        to: &Destination,
+        intents: Intents,
+        limit: Duration,
+    ) -> Result<(Response<Coming>, Lease), Problem> {
+        let Self { lease, why, again, alone } = self;
+        if why.is_of_the_network()
+            && let Some(by) = lease.by()
+        {
+            origins.failed(to, by).await;
+        }
+        let request = match why {
+            Unsent::Returned(request) => *request,
+            Unsent::Ended(error) => {
+                let Some(request) = again.request() else {
+                    return Err(Unsent::Ended(error).problem(to));
+                };
+                tracing::debug!(%error, %to, "a request is sent once more");
+                request
+            }
+            why => return Err(why.problem(to)),
+        };
+        // It may be the network that ended it: the manager is asked anew. The turn stays: it is still the same
+        // request.
+        let turn = lease.close();
+        let decided = origins.decide(to, intents, false).await?;
+        let ways = decided.routes.into_iter().filter_map(|route| route.by).collect();
+        let mut lease = origins.lease_new(to, &intents, ways, alone).await?.with(turn);
+        let answer = lease.line().send(request, limit).await.map_err(|unsent| unsent.problem(to))?;
+        Ok((answer, lease))
+    }
 }
 
 /// The request again, if it may be repeated: it has the same effect twice as once, and nothing to carry.

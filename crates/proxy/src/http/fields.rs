@@ -1,5 +1,4 @@
-//! Header fields: which of them belong to one connection alone (RFC 9110, §7.6.1), what a proxy adds, and how
-//! a message is framed.
+//! Header fields: which of them belong to one connection alone (RFC 9110, §7.6.1), and how a message is framed.
 
 use super::problem::Problem;
 use hyper::header::{
@@ -74,18 +73,6 @@ pub(super) fn wants_websocket(headers: &HeaderMap) -> bool {
 pub(super) fn upgrade_to_websocket(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-}
-
-/// Adds this proxy to those that a message came through.
-pub(super) fn add_via(headers: &mut HeaderMap, version: Version, pseudonym: &str) {
-    let version = match version {
-        Version::HTTP_10 => "1.0",
-        Version::HTTP_2 => "2.0",
-        _ => "1.1",
-    };
-    if let Ok(value) = HeaderValue::from_str(&format!("{version} {pseudonym}")) {
-        headers.append(VIA, value);
-    }
 }
 
 /// Joins the lines of `Cookie`, of which HTTP/2 may have several, and HTTP/1.1 has one (RFC 9113, §8.2.3).

@@ -177,8 +177,10 @@ impl Intercepting {
         };
         let (traffic, slot) = (Arc::new(Traffic::default()), Arc::new(Slot::default()));
         let limits = Limits { head: self.inside.settings.request_limit, buffer: BUFFER };
-        let answering =
-            |request| answer_inside(Arc::clone(&self.inside), Arc::clone(&slot), to.clone(), request).boxed();
+        let answering = |request| {
+            let (inside, slot, request) = (Arc::clone(&self.inside), Arc::clone(&slot), Box::new(request));
+            answer_inside(inside, slot, to.clone(), request).boxed()
+        };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
         let watched = Watched::secured(Box::new(stream), Arc::clone(&traffic));
         match is_http2 {

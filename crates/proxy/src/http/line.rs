@@ -3,9 +3,9 @@
 use super::moving::{Moving, Sent};
 use super::multiplexed::{Multiplexed, to_http1};
 use super::problem::Problem;
-use super::speaker::{Coming, Speaker};
+use super::speaker::{Coming, Sending, Speaker};
 use crate::Destination;
-use futures_util::future::Either;
+use hyper::client::conn::TrySendError;
 use hyper::{Request, Response};
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -33,6 +33,8 @@ pub(super) struct Line {
     is_private: bool,
     /// For all its answers, one after the other: to set one later takes no lock, to make one for each does.
     timer: Option<Pin<Box<Sleep>>>,
+    /// How many pieces of requests' bodies have gone: a request counts from where the last one ended.
+    moved: Arc<AtomicU64>,
 }
 
 /// What is spoken on it.
@@ -63,7 +65,8 @@ impl Line {
         source: Option<IpAddr>,
         by: Option<Candidate>,
     ) -> Self {
-        Self { id, to, speaks, source, by, carried: 0, is_private: false, timer: None }
+        let (carried, is_private, timer, moved) = (0, false, None, Arc::default());
+        Self { id, to, speaks, source, by, carried, is_private, timer, moved }
     }
 
     /// Another hold on it, if it carries several messages.
@@ -98,23 +101,28 @@ impl Line {
         matches!(&self.speaks, Speaks::Several(several) if several.is_used())
     }
 
-    /// Sends a request, and waits so long for the head of its answer: from when nothing of the request has
-    /// moved for as long, at most. Dropped meanwhile, the connection closes, or the message's part of it.
-    pub(super) async fn send(
+    /// Sends a request. What it returns waits so long for the head of its answer: from when nothing of the
+    /// request has moved for as long, at most. Dropped meanwhile, the connection closes, or the message's part
+    /// of it.
+    pub(super) fn send(
         &mut self,
         request: Request<Sent>,
         limit: Duration,
-    ) -> Result<Response<Coming>, Unsent> {
+    ) -> impl Future<Output = Result<Response<Coming>, Unsent>> {
+        // Handed over before anything waits, so that what waits does not hold a request.
         self.carried = self.carried.saturating_add(1);
-        let moved = Arc::new(AtomicU64::new(0));
-        let request = request.map(|body| Moving::new(body, Arc::clone(&moved)));
+        let request = request.map(|body| Moving::new(body, Arc::clone(&self.moved)));
         let sending = match &mut self.speaks {
-            Speaks::One(speaker) => Either::Left(speaker.send(request)),
-            Speaks::Several(several) => Either::Right(several.send(request)),
+            Speaks::One(speaker) => speaker.send(request),
+            Speaks::Several(several) => Sending::over_http2(several.send(request)),
         };
-        tokio::pin!(sending);
+        self.wait(sending, limit)
+    }
+
+    /// Waits for the head of an answer.
+    async fn wait(&mut self, mut sending: Sending, limit: Duration) -> Result<Response<Coming>, Unsent> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        let mut before = 0;
+        let mut before = self.moved.load(Ordering::Relaxed);
         let answer = loop {
             timer.as_mut().reset(Instant::now() + limit);
             let answer = tokio::select! {
@@ -123,7 +131,7 @@ impl Line {
                 // Also where a server says so much at once that the task may do nothing else in its turn.
                 () = unconstrained(timer.as_mut()) => None,
             };
-            let now = moved.load(Ordering::Relaxed);
+            let now = self.moved.load(Ordering::Relaxed);
             // An upload may last.
             if answer.is_some() || now == before {
                 break answer;
@@ -135,18 +143,7 @@ impl Line {
                 Speaks::One(speaker) => speaker.coming(answer),
                 Speaks::Several(_) => answer.map(Coming::over_http2),
             }),
-            Some(Err(mut error)) => Err(match error.take_message() {
-                Some(mut request) => {
-                    if self.is_shared() {
-                        to_http1(&mut request);
-                    }
-                    Unsent::Returned(Box::new(request.map(Moving::into_body)))
-                }
-                None => {
-                    let error = error.into_error();
-                    if error.is_parse() { Unsent::Nonsense(error) } else { Unsent::Ended(error) }
-                }
-            }),
+            Some(Err(error)) => Err(self.unsent(error)),
             None => {
                 self.leave();
                 Err(Unsent::Late)
@@ -154,11 +151,25 @@ impl Line {
         }
     }
 
+    fn unsent(&self, mut error: TrySendError<Request<Moving>>) -> Unsent {
+        let Some(mut request) = error.take_message() else {
+            let error = error.into_error();
+            return if error.is_parse() { Unsent::Nonsense(error) } else { Unsent::Ended(error) };
+        };
+        if self.is_shared() {
+            to_http1(&mut request);
+        }
+        Unsent::Returned(Box::new(request.map(Moving::into_body)))
+    }
+
     /// Whether it takes a request now, or in a moment.
     pub(super) async fn is_ready(&mut self) -> bool {
         let is_ready = match &mut self.speaks {
+            Speaks::One(speaker) if speaker.is_ready() => true,
+            // On the heap: mostly it does now.
             Speaks::One(speaker) => {
-                tokio::time::timeout(READY, speaker.ready()).await.is_ok_and(|ready| ready.is_ok())
+                let ready = Box::pin(tokio::time::timeout(READY, speaker.ready())).await;
+                ready.is_ok_and(|ready| ready.is_ok())
             }
             Speaks::Several(several) => !several.is_closed(),
         };
@@ -184,6 +195,13 @@ impl Line {
     /// It must carry no message of another client.
     pub(super) fn make_private(&mut self) {
         self.leave();
+    }
+
+    /// Whether it may be kept for the next message, which looks before it is sent what the server has done
+    /// meanwhile. Mostly that is known from the last answer.
+    pub(super) fn can_rest(&self) -> bool {
+        let waits = matches!(&self.speaks, Speaks::One(speaker) if speaker.waited());
+        !self.is_private && (waits || !self.is_closed())
     }
 
     /// Whether it cannot be used again.

@@ -20,8 +20,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::Candidate;
 use whimbrel_multiaccess::protocol::{OpenConnection, Report, Tried};
+use whimbrel_multiaccess::{Candidate, Client};
 
 /// A connection that nobody used for so long is closed: servers do so too.
 const IDLE: Duration = Duration::from_secs(60);
@@ -44,7 +44,8 @@ pub(super) struct Origins {
 
 /// A connection that carries a message, and the place that it goes back to.
 pub(super) struct Lease {
-    line: Line,
+    /// On the heap: it goes from hand to hand.
+    line: Box<Line>,
     origins: Arc<Origins>,
     unit: Option<Unit>,
     /// Given back behind the connection, so that the next one finds that.
@@ -133,7 +134,8 @@ impl Origins {
         if !self.turns.are_here() && self.upstream.is_here(to) {
             return None;
         }
-        self.turns.take(to, network, has_begun).await
+        // On the heap: what is on this host has no turns, and no need of the memory.
+        Box::pin(self.turns.take(to, network, has_begun)).await
     }
 
     /// How everything else is reached.
@@ -148,7 +150,20 @@ impl Origins {
         intents: Intents,
         may_split: bool,
     ) -> Result<Decided, UpstreamError> {
-        let Some(client) = self.upstream.manager(to) else { return Ok(Decided::default()) };
+        match self.upstream.manager(to) {
+            // On the heap: where there is nobody to ask, a message has no need of the memory.
+            Some(client) => Box::pin(self.ask(client, to, intents, may_split)).await,
+            None => Ok(Decided::default()),
+        }
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        client: &Client,
+        to: &Destination,
+        intents: Intents,
+        may_split: bool,
+    ) -> Result<Decided, UpstreamError> {
         let asked = Instant::now();
         let offers = self.offers(to);
         let open = offers.iter().map(|offer| offer.open).collect();
@@ -230,7 +245,7 @@ impl Origins {
         intents: &Intents,
         routes: Vec<Route>,
         alone: bool,
-    ) -> Result<Line, UpstreamError> {
+    ) -> Result<Box<Line>, UpstreamError> {
         if let Some(best) = routes.first() {
             if let Some(id) = best.way.reuse
                 && let Some(line) = self.take(to, |line, _| line.id() == id && line.serves(alone)).await
@@ -259,7 +274,7 @@ impl Origins {
         intents: &Intents,
         candidates: Vec<Candidate>,
         alone: bool,
-    ) -> Result<Line, UpstreamError> {
+    ) -> Result<Box<Line>, UpstreamError> {
         let Some(client) = self.upstream.manager(to).filter(|_| !candidates.is_empty()) else {
             return self.reach(to, &Intents::default(), alone).await;
         };
@@ -287,7 +302,12 @@ impl Origins {
         }
     }
 
-    async fn reach(&self, to: &Destination, intents: &Intents, alone: bool) -> Result<Line, UpstreamError> {
+    async fn reach(
+        &self,
+        to: &Destination,
+        intents: &Intents,
+        alone: bool,
+    ) -> Result<Box<Line>, UpstreamError> {
         let reached = self.upstream.reach(to, intents).await?;
         self.line(to, reached.stream, None, None, alone).await
     }
@@ -299,7 +319,7 @@ impl Origins {
         source: Option<IpAddr>,
         by: Option<Candidate>,
         alone: bool,
-    ) -> Result<Line, UpstreamError> {
+    ) -> Result<Box<Line>, UpstreamError> {
         let id = self.lock().number();
         let (stream, carries_several) = match &self.secured {
             Some(secured) => secured.secure(to, stream, alone).await?,
@@ -311,9 +331,9 @@ impl Origins {
         };
         let speaks =
             speaks.map_err(|error| UpstreamError::NoWay { to: to.to_string(), why: error.to_string() })?;
-        let line = Line::new(id, to.clone(), speaks, source, by);
+        let line = Box::new(Line::new(id, to.clone(), speaks, source, by));
         if let Some(for_others) = line.share() {
-            self.lock().put(for_others);
+            self.lock().put(Box::new(for_others));
         }
         Ok(line)
     }
@@ -330,7 +350,7 @@ impl Origins {
 
     /// Takes an idle connection out that still works, or one that carries several messages and has room: the newest
     /// one that fits, and has been idle since then.
-    async fn take(&self, to: &Destination, fits: impl Fn(&Line, Instant) -> bool) -> Option<Line> {
+    async fn take(&self, to: &Destination, fits: impl Fn(&Line, Instant) -> bool) -> Option<Box<Line>> {
         loop {
             let mut line = self.lock().take(to, &fits)?;
             if line.is_ready().await {
@@ -339,11 +359,10 @@ impl Origins {
         }
     }
 
-    fn keep(&self, line: Line) {
-        // It looks, and goes on from its last answer to the next one, before there is one.
+    fn keep(&self, line: Box<Line>) {
         if line.is_shared() {
             self.lock().rests(&line);
-        } else if !line.is_closed() {
+        } else if line.can_rest() {
             self.lock().put(line);
         }
     }

@@ -5,6 +5,7 @@ use super::fields;
 use super::object::Object;
 use super::origins::Lease;
 use super::problem::Problem;
+use super::pseudonym::Pseudonym;
 use super::speaker::Coming;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::response::Parts;
@@ -15,7 +16,7 @@ use hyper::{Method, Response, StatusCode, Version};
 /// # Errors
 /// When it could be read in more than one way.
 pub(super) fn pass(
-    pseudonym: &str,
+    pseudonym: &Pseudonym,
     method: &Method,
     answer: Response<Coming>,
     lease: Lease,
@@ -41,8 +42,8 @@ pub(super) fn pass(
 }
 
 /// Makes the head of a server's answer one of ours.
-pub(super) fn prepare(pseudonym: &str, head: &mut Parts) {
+pub(super) fn prepare(pseudonym: &Pseudonym, head: &mut Parts) {
     fields::remove_of_the_connection(&mut head.headers);
-    fields::add_via(&mut head.headers, head.version, pseudonym);
+    pseudonym.add_to(&mut head.headers, head.version);
     head.version = Version::HTTP_11;
 }

@@ -14,7 +14,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::task::AbortHandle;
@@ -59,6 +59,22 @@ impl Driver {
         })
     }
 
+    /// The same for what asks before the connection can bring anything, and may be there already.
+    fn attend_behind<T>(
+        &self,
+        cx: &mut Context<'_>,
+        mut asks: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.0.bell.attend(cx, |cx| {
+            let asked = asks(cx);
+            if asked.is_ready() {
+                return asked;
+            }
+            self.poll(cx);
+            asks(cx)
+        })
+    }
+
     fn poll(&self, cx: &mut Context<'_>) {
         let mut driven = self.lock();
         if let Some(connection) = driven.as_mut()
@@ -85,20 +101,14 @@ impl Speaker {
         Ok(Self { sender, driver: Driver::new(driven), task: None })
     }
 
-    /// Sends a request, and returns the head of its answer.
-    pub(super) fn send(
-        &mut self,
-        request: Request<Moving>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Moving>>>> + use<> {
+    /// Sends a request. What it returns gives the head of its answer.
+    pub(super) fn send(&mut self, request: Request<Moving>) -> Sending {
         if !request.body().is_end_stream() {
             // It goes on to be sent while a client does not read the answer that came before its end.
             self.detach();
         }
-        let (sending, driver) = (self.sender.try_send_request(request), self.driver.clone());
-        async move {
-            let mut sending = pin!(sending);
-            poll_fn(|cx| driver.attend(cx, |cx| sending.as_mut().poll(cx))).await
-        }
+        let answer = Box::pin(self.sender.try_send_request(request));
+        Sending { answer, driver: Some(self.driver.clone()) }
     }
 
     /// An answer whose body brings the connection on.
@@ -110,15 +120,26 @@ impl Speaker {
         answer.map(|incoming| Coming { incoming, driver: Some(self.driver.clone()) })
     }
 
+    /// Whether it takes a request now. Nobody is woken by the request that comes next.
+    pub(super) fn is_ready(&self) -> bool {
+        self.look();
+        self.sender.is_ready()
+    }
+
     /// Waits until it takes a request.
     pub(super) async fn ready(&mut self) -> hyper::Result<()> {
-        // Mostly it does. Nobody is to be woken then by the request that comes next.
-        self.look();
-        if self.sender.is_ready() {
+        // Mostly it does.
+        if self.is_ready() {
             return Ok(());
         }
         let (driver, sender) = (&self.driver, &mut self.sender);
         poll_fn(|cx| driver.attend(cx, |cx| sender.poll_ready(cx))).await
+    }
+
+    /// Whether it waited for a request when it moved last: it does so in the moment in which an answer is whole
+    /// and the connection can carry another. What the server has said or done since then is not known.
+    pub(super) fn waited(&self) -> bool {
+        self.sender.is_ready()
     }
 
     /// Looks what has come while nobody waited.
@@ -155,6 +176,36 @@ impl Drop for Speaker {
     }
 }
 
+/// The head of an answer, or the request again, of which nothing went out.
+type Head = Result<Response<Incoming>, TrySendError<Request<Moving>>>;
+
+/// A request that waits for the head of its answer. The request that may come back is on the heap: what waits
+/// for this moves from hand to hand, and is small.
+pub(super) struct Sending {
+    answer: Pin<Box<dyn Future<Output = Head> + Send>>,
+    /// `None`: it went out over HTTP/2, whose connection moves by itself.
+    driver: Option<Driver>,
+}
+
+impl Sending {
+    /// One over HTTP/2.
+    pub(super) fn over_http2(answer: impl Future<Output = Head> + Send + 'static) -> Self {
+        Self { answer: Box::pin(answer), driver: None }
+    }
+}
+
+impl Future for Sending {
+    type Output = Head;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Head> {
+        let Self { answer, driver } = &mut *self;
+        match driver {
+            Some(driver) => driver.attend(cx, |cx| answer.as_mut().poll(cx)),
+            None => answer.as_mut().poll(cx),
+        }
+    }
+}
+
 /// The body of an answer, as it comes.
 pub(super) struct Coming {
     incoming: Incoming,
@@ -185,7 +236,7 @@ impl Body for Coming {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self { incoming, driver } = &mut *self;
         match driver {
-            Some(driver) => driver.attend(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx)),
+            Some(driver) => driver.attend_behind(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx)),
             None => Pin::new(incoming).poll_frame(cx),
         }
     }
@@ -242,6 +293,7 @@ mod tests {
             let Ok(answer) = sent else { panic!("no answer came of {says:?}") };
             let read = speaker.coming(answer).into_body().collect().await.unwrap().to_bytes();
             assert_eq!(read, body.as_bytes(), "{says:?}");
+            assert!(speaker.waited(), "it can be kept without a look: {says:?}");
             // What a task may do at once is counted, and it has read byte by byte.
             tokio::task::yield_now().await;
             assert!(!speaker.is_closed(), "{says:?}");
@@ -250,7 +302,28 @@ mod tests {
         assert!(speaker.task.is_none(), "nothing was to be sent that it has to move for");
         drop(server);
         tokio::task::yield_now().await;
+        assert!(speaker.waited() && !speaker.is_ready(), "an end is seen by a look");
         assert!(speaker.is_closed());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_carry_another_answer_does_not_wait_for_a_request() {
+        for says in [
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            // Whose answer would that be?
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 204 No Content\r\n\r\n",
+        ] {
+            let (stream, mut server) = tokio::io::duplex(1 << 20);
+            let mut speaker = Speaker::start(Box::new(stream)).await.unwrap();
+            let sending = speaker.send(request());
+            let (sent, ()) = tokio::join!(sending, say(&mut server, says));
+            let Ok(answer) = sent else { panic!("no answer came of {says:?}") };
+            let read = speaker.coming(answer).into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(read, &b"hello"[..], "{says:?}");
+            tokio::task::yield_now().await;
+            assert!(!speaker.is_ready(), "{says:?}");
+        }
     }
 
     /// A task that counts how often it is woken.

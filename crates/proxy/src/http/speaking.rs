@@ -2,6 +2,7 @@
 //! comes once for each kind of service and of connection, 20 to 40 KB of the program.
 
 use super::body::Body;
+use super::clock::Clock;
 use super::sending::Sending;
 use super::tasks::Tasks;
 use super::watched::{Traffic, Watched};
@@ -11,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +47,7 @@ pub(super) async fn speak(watched: Watched, traffic: &Arc<Traffic>, limits: Limi
     let service = service_fn(|request| sending(answer(request), Arc::clone(traffic)));
     let mut builder = http1::Builder::new();
     builder
-        .timer(TokioTimer::new())
+        .timer(Clock::default())
         .header_read_timeout(limits.head)
         .max_buf_size(limits.buffer)
         .max_header_size(limits.buffer);

@@ -41,12 +41,8 @@ impl Target {
             80 => bracketed(to.host()),
             _ => to.to_string(),
         };
-        let host = HeaderValue::from_str(&host).map_err(|_| Problem::bad("the host is no name"))?;
-        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        // `http://example.org?a=b` has no path.
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        let path = path.parse().map_err(|_| Problem::bad("the path cannot be read"))?;
-        Ok(Self { to, host, path })
+        let host = HeaderValue::try_from(host).map_err(|_| Problem::bad("the host is no name"))?;
+        Ok(Self { to, host, path: path_of(uri)? })
     }
 }
 
@@ -82,6 +78,21 @@ impl Target {
         let path = path.parse().map_err(|_| Problem::bad("the path cannot be read"))?;
         Ok(Self { to: to.clone(), host, path })
     }
+}
+
+/// The path and query of an absolute form, as a form of its own.
+fn path_of(uri: &Uri) -> Result<Uri, Problem> {
+    let text = match uri.path_and_query() {
+        // It was read already, and is shared.
+        Some(whole) if whole.as_str().len() > 1 && whole.as_str().starts_with('/') => {
+            return Ok(Uri::from(whole.clone()));
+        }
+        Some(whole) => whole.as_str(),
+        None => "/",
+    };
+    // `http://example.org?a=b` has no path.
+    let text = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
+    text.parse().map_err(|_| Problem::bad("the path cannot be read"))
 }
 
 /// Reads the authority form of CONNECT: `example.org:443`.
@@ -145,6 +156,14 @@ mod tests {
             ("http://example.org:/", "example.org:80", "example.org", "/"),
             ("http://example.org:8080/", "example.org:8080", "example.org:8080", "/"),
             ("http://example.org?b=c", "example.org:80", "example.org", "/?b=c"),
+            // What looks like a host stays a part of the path, and a fragment is nobody's but the client's.
+            (
+                "http://example.org//evil.example/../a?b#c",
+                "example.org:80",
+                "example.org",
+                "//evil.example/../a?b",
+            ),
+            ("http://192.0.2.1:8080/a", "192.0.2.1:8080", "192.0.2.1:8080", "/a"),
             ("http://[2001:DB8::1]/", "[2001:db8::1]:80", "[2001:db8::1]", "/"),
             ("http://[2001:db8::1]:8080/", "[2001:db8::1]:8080", "[2001:db8::1]:8080", "/"),
         ] {

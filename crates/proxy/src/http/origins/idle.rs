@@ -15,12 +15,15 @@ const MOST_OFFERED: usize = 8;
 /// Idle connections altogether.
 const MOST: usize = 256;
 
-/// All of them, each with the time since which it is idle.
+/// A connection, and the time since which it is idle.
+type Resting = (Box<Line>, Instant);
+
+/// All of them.
 #[derive(Default)]
 pub(super) struct Idle {
     next: u32,
     count: usize,
-    servers: HashMap<Destination, Vec<(Line, Instant)>>,
+    servers: HashMap<Destination, Vec<Resting>>,
 }
 
 impl Idle {
@@ -31,7 +34,7 @@ impl Idle {
     }
 
     /// Puts one in, if there is room.
-    pub(super) fn put(&mut self, line: Line) {
+    pub(super) fn put(&mut self, line: Box<Line>) {
         if self.count >= MOST {
             self.tidy();
         }
@@ -54,11 +57,15 @@ impl Idle {
     }
 
     /// Takes out the newest one that fits, or a hold on it if it carries several messages and has room.
-    pub(super) fn take(&mut self, to: &Destination, fits: &impl Fn(&Line, Instant) -> bool) -> Option<Line> {
+    pub(super) fn take(
+        &mut self,
+        to: &Destination,
+        fits: &impl Fn(&Line, Instant) -> bool,
+    ) -> Option<Box<Line>> {
         let lines = self.servers.get_mut(to)?;
         let at = lines.iter().rposition(|(line, since)| line.has_room() && fits(line, *since))?;
         if let Some(shared) = lines[at].0.share() {
-            return Some(shared);
+            return Some(Box::new(shared));
         }
         let (line, _) = lines.remove(at);
         if lines.is_empty() {
@@ -70,11 +77,10 @@ impl Idle {
 
     /// Takes out all to this server over this network, to be dropped. What carries messages there closes
     /// behind the last of them.
-    pub(super) fn leave(&mut self, to: &Destination, network: &str) -> Vec<Line> {
+    pub(super) fn leave(&mut self, to: &Destination, network: &str) -> Vec<Resting> {
         let Some(lines) = self.servers.get_mut(to) else { return Vec::new() };
         let is_there = |line: &Line| line.by().and_then(|by| by.interface.as_deref()) == Some(network);
-        let taken = lines.extract_if(.., |(line, _)| is_there(line));
-        let left: Vec<Line> = taken.map(|(line, _)| line).collect();
+        let left: Vec<Resting> = lines.extract_if(.., |(line, _)| is_there(line)).collect();
         self.count -= left.len();
         if lines.is_empty() {
             self.servers.remove(to);
@@ -93,7 +99,7 @@ impl Idle {
     }
 
     /// Those to this server that still work.
-    pub(super) fn good(&mut self, to: &Destination) -> &[(Line, Instant)] {
+    pub(super) fn good(&mut self, to: &Destination) -> &[Resting] {
         let Some(lines) = self.servers.get_mut(to) else { return &[] };
         let before = lines.len();
         keep_good(lines, Instant::now());
@@ -108,7 +114,7 @@ fn network(line: &Line) -> Option<&str> {
 }
 
 /// Closes those that have been idle for too long by now, and drops those that are closed.
-fn keep_good(lines: &mut Vec<(Line, Instant)>, now: Instant) {
+fn keep_good(lines: &mut Vec<Resting>, now: Instant) {
     lines.retain(|(line, since)| (line.is_used() || now.duration_since(*since) < IDLE) && !line.is_closed());
 }
 
@@ -129,7 +135,7 @@ mod tests {
             servers.push(server);
             let speaks = Speaks::One(Speaker::start(Box::new(stream)).await.unwrap());
             let line = Line::new(idle.number(), to.clone(), speaks, source, None);
-            idle.put(line);
+            idle.put(Box::new(line));
         }
         idle.good(&to).len()
     }

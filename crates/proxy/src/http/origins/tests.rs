@@ -48,7 +48,8 @@ async fn when_a_network_fails_nothing_on_it_to_that_server_is_offered_any_more_a
         let (stream, server) = tokio::io::duplex(1 << 10);
         servers.push(server);
         let speaks = Speaks::One(Speaker::start(Box::new(stream)).await.unwrap());
-        origins.keep(Line::new(id, to.clone(), speaks, Some([10, 0, 0, 1].into()), by(network)));
+        let line = Line::new(id, to.clone(), speaks, Some([10, 0, 0, 1].into()), by(network));
+        origins.keep(Box::new(line));
     }
     let offered = |to| origins.offers(to).iter().map(|offer| offer.open.id).collect::<Vec<_>>();
     assert_eq!((offered(&one), offered(&other)), (vec![1, 2], vec![3]));
