@@ -9,7 +9,7 @@ use crate::ids::{PathId, Side};
 use crate::path::Path;
 use crate::session::ending::Wait;
 
-/// No more silence than this is left unasked on a path that may fail soon.
+/// After so much silence, at most, a client asks whether a path that may fail soon still works.
 const AT_RISK: Duration = Duration::from_secs(1);
 
 impl Connection {
