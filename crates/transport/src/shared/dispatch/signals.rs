@@ -23,8 +23,8 @@ impl Shared {
         self.hear_signals_in(&mut self.lock());
     }
 
-    /// Looks at what the endpoint was told last. That a path's Wi-Fi has become weak by that, or is well again,
-    /// is told, and a path whose signal is weak is asked more often whether it works.
+    /// Looks at what the endpoint was told last. That a path's Wi-Fi has become weak by that, or is well
+    /// again, is told, and a path whose signal is weak is asked more often whether it works.
     pub(crate) fn hear_signals_in(&self, state: &mut State) {
         let Some(received) = &state.received else { return };
         let engine = &state.engine;
