@@ -6,7 +6,7 @@
 //! session   what of a running command could move, and the word that lets one device have it
 //! giving    the side that has it
 //! taking    the side that will have it
-//! bytes     what has arrived of a file, from one to the other
+//! bytes     what there is of a file, from one to the other
 //! offering  the side that has it asks the other one to come
 //! ```
 
@@ -25,7 +25,7 @@ pub(crate) use self::session::{Movable, Session, Sessions, Ticketed, Word};
 pub(crate) use self::taking::{Giver, Taken, ask, list, take_forward};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::wire::decode_anything;
-pub(crate) use self::wire::{Arriving, Elsewhere, Halves, MAX_STREAMS, Offer, State, Talk, Way};
+pub(crate) use self::wire::{Arriving, Elsewhere, Halves, Leaving, MAX_STREAMS, Offer, State, Talk, Way};
 
 const GONE: &str = "the other device has gone";
 /// For a connection to be handed over.

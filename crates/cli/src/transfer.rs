@@ -27,6 +27,7 @@
 //! a directory when all of its files have arrived. A transfer that is started again does not send again what
 //! both have. Where the receiver understands chunks, the bytes come in [`chunk`]s.
 
+mod answers;
 mod asking;
 mod batch;
 mod chunk;
@@ -36,10 +37,13 @@ mod elsewhere;
 mod inbox;
 mod message;
 mod name;
+pub(crate) mod outflow;
+pub(crate) mod pace;
 mod partial;
 pub(crate) mod receiving;
 pub(crate) mod sending;
 pub(crate) mod source;
+pub(crate) mod spool;
 pub(crate) mod tree;
 pub(crate) mod underway;
 
@@ -73,7 +77,11 @@ impl From<anyhow::Error> for Trouble {
 }
 
 fn sum(hasher: &Sha256) -> String {
-    hasher.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hasher.clone().finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Hashes the next `length` bytes of a file. Blocks.

@@ -207,37 +207,80 @@ fn a_file_stays_where_it_was_if_its_name_is_taken_there_and_can_go_elsewhere() {
     tablet.output(LIMIT).succeeded();
 }
 
-/// Asks for a session as a device does, and returns what it is told.
-async fn ask(connection: &whimbrel::Connection, id: &str) -> Vec<u8> {
+/// Asks for a session as a device does, and returns what it is told, and the stream.
+async fn ask(connection: &whimbrel::Connection, id: &str) -> (Vec<u8>, Stream) {
     let mut stream = connection.open_stream().await.unwrap();
     let length = u32::try_from(id.len() + 2).unwrap();
     let ask = [&b"WHN1"[..], &length.to_be_bytes(), &[0, id.len() as u8], id.as_bytes()].concat();
     stream.write_all(&ask).await.unwrap();
     let mut answer = vec![0; stream.read_u32().await.unwrap() as usize];
     stream.read_exact(&mut answer).await.unwrap();
-    answer
+    (answer, stream)
+}
+
+/// A device that takes by hand what was handed over to it: it has asked for the film.
+struct Taker {
+    endpoint: whimbrel::Endpoint,
+    over: whimbrel::Connection,
+    stream: Stream,
+}
+
+impl Taker {
+    async fn asks(world: &World) -> Self {
+        let own = ManualMonitor::new(["127.0.0.1".parse().unwrap()]);
+        let endpoint = whimbrel::Endpoint::builder().monitor(own).bind().await.unwrap();
+        let given = hand_off(world, "phone", &endpoint.id().to_string());
+        let over = endpoint.connect(given.1.parse::<Ticket>().unwrap()).await.unwrap();
+        let (answer, stream) = tokio::time::timeout(LIMIT, ask(&over, &given.0)).await.unwrap();
+        assert!(answer.starts_with(&[0, 3]), "a file is given: {answer:?}");
+        Self { endpoint, over, stream }
+    }
+
+    /// Says yes.
+    async fn keeps(&mut self) {
+        self.stream.write_all(&[0, 0, 0, 1, 0]).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_taker_that_dies_half_way_leaves_the_file_where_it_was() {
     let (world, _names) = World::with_names();
     let film = random(2 * PIECE);
-    let own = ManualMonitor::new(["127.0.0.1".parse().unwrap()]);
-    let taker = whimbrel::Endpoint::builder().monitor(own).bind().await.unwrap();
     let mut phone = receive(&world);
     let ada = Ada::sends(&world, &["--to", INBOX]);
     let ada = ada.writes(&film[..PIECE]);
     until_there(&world, "phone", PIECE);
-    let given = hand_off(&world, "phone", &taker.id().to_string());
-    let over = taker.connect(given.1.parse::<Ticket>().unwrap()).await.unwrap();
-    let answer = tokio::time::timeout(LIMIT, ask(&over, &given.0)).await.unwrap();
-    assert!(answer.starts_with(&[0, 3]), "a file is given: {answer:?}");
+    let taker = Taker::asks(&world).await;
     // It knows all that there is to know, and goes before it has a byte of the file.
-    over.abort(whimbrel::CloseCode::NONE, "");
+    taker.over.abort(whimbrel::CloseCode::NONE, "");
     ada.writes(&film[PIECE..]).ends();
     assert_eq!(phone.next_json()["sha256"], sum(&film).as_str());
     phone.output(LIMIT).succeeded();
-    taker.close(LIMIT).await;
+    taker.endpoint.close(LIMIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taker_that_ends_its_stream_as_soon_as_it_has_everything_has_the_file() {
+    let (world, _names) = World::with_names();
+    let film = random(PIECE);
+    let mut phone = receive(&world);
+    let ada = Ada::sends(&world, &["--to", INBOX]);
+    let ada = ada.writes(&film);
+    until_there(&world, "phone", PIECE);
+    let mut taker = Taker::asks(&world).await;
+    taker.keeps().await;
+    let mut arrived = vec![0; PIECE];
+    tokio::time::timeout(LIMIT, taker.stream.read_exact(&mut arrived)).await.unwrap().unwrap();
+    assert!(arrived == film);
+    taker.keeps().await;
+    let Taker { endpoint, over, stream } = taker;
+    drop(stream);
+    let taken = endpoint.accept_hand_over(&over, LIMIT).await.unwrap();
+    assert_eq!(phone.next_json()["moved_to"], endpoint.id().to_string());
+    phone.output(LIMIT).succeeded();
+    assert!(!part(&world, "phone").exists(), "it is elsewhere");
+    drop((taken, ada));
+    endpoint.close(LIMIT).await;
 }
 
 /// A sender that speaks the protocol of transfers by hand.
@@ -309,26 +352,6 @@ async fn what_has_come_of_a_chunk_is_used_where_the_file_goes_on_here_or_there()
     tablet.output(LIMIT).succeeded();
     assert!(fs::read(incoming(&world, "tablet").join("film")).unwrap() == film);
     ada.close(LIMIT).await;
-}
-
-#[test]
-fn a_send_stays_and_says_why() {
-    let (world, _names) = World::with_names();
-    let film = random(PIECE);
-    let mut phone = receive(&world);
-    let ada = Ada::sends(&world, &["--to", INBOX]);
-    let ada = ada.writes(&film[..PIECE / 2]);
-    until_there(&world, "phone", PIECE / 2);
-    let id = session(&world, "phone")["id"].as_str().unwrap().to_owned();
-    let listed = world.run("ada", &["sessions"]);
-    assert!(listed.succeeded().stderr.contains("stays here, where its files are"), "{}", listed.stderr);
-    let desk = world.id("desk");
-    world
-        .run("ada", &["handoff", &id[..8], "--to", &desk])
-        .failed(5, &["send", "does not move", "its files"]);
-    ada.writes(&film[PIECE / 2..]).ends();
-    assert_eq!(phone.next_json()["sha256"], sum(&film).as_str());
-    phone.output(LIMIT).succeeded();
 }
 
 #[test]

@@ -10,12 +10,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use whimbrel_base::{EndpointId, Name, random_bytes};
+use whimbrel_base::{ConnectionId, EndpointId, Name, random_bytes};
 use whimbrel_proto::{
     CloseCode, Connection as Engine, FirstFlight, JoinError, Open, PathId, PathState, Side, segment,
 };
 
-pub(crate) use quic::accept_quic;
+pub(crate) use quic::{Entrance, accept_quic};
 pub(crate) use tcp::{accept_fronted, accept_relayed, accept_tcp};
 
 use crate::carrier::CarrierKind;
@@ -55,6 +55,20 @@ trait Arrival: Sized + Send {
 
     /// Says no, and waits until the peer has read it.
     fn refuse(self, code: CloseCode, reason: &str) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+/// The connection, if this endpoint has it. One that is being handed over to it is waited for, for as long as a
+/// handshake may take: its client was told to come, and would have to go away and come back.
+async fn find(endpoint: &EndpointCore, id: &ConnectionId) -> Option<Arc<Shared>> {
+    // In this order: whatever is not coming any more has been registered before, if it ever is.
+    let coming = endpoint.coming.find(id);
+    match (endpoint.registry.find_accepted(id), coming) {
+        (None, Some(coming)) => {
+            let _ = tokio::time::timeout(endpoint.config.handshake_timeout, coming.over()).await;
+            endpoint.registry.find_accepted(id)
+        }
+        (found, _) => found,
+    }
 }
 
 /// Does what the first segment asks for, or says no. Returns the connection if it is new: it needs a driver.
@@ -144,7 +158,7 @@ async fn dispatch<A: Arrival>(
             })
         }
         Ok(first @ (FirstFlight::Join(_) | FirstFlight::Resume(_))) => {
-            join_connection(endpoint, arrival, &first, peer)
+            join_connection(endpoint, arrival, &first, peer).await
         }
         Ok(FirstFlight::TakeOver(take_over)) => take_over::admit(endpoint, arrival, take_over, peer).await,
         Err(error) => {
@@ -162,7 +176,7 @@ fn refusal_of<A>(peer: EndpointId, open: &Open, refused: &Refused<A>) -> Endpoin
     EndpointEvent::Failed { peer: Some(peer), name, side: Side::Server, reason }
 }
 
-fn join_connection<A: Arrival>(
+async fn join_connection<A: Arrival>(
     endpoint: &Arc<EndpointCore>,
     arrival: A,
     first: &FirstFlight,
@@ -174,7 +188,7 @@ fn join_connection<A: Arrival>(
         FirstFlight::Open(open) => (open.connection, open.path),
         FirstFlight::TakeOver(take_over) => (take_over.connection, take_over.path),
     };
-    let Some(shared) = endpoint.registry.find_accepted(&connection) else {
+    let Some(shared) = find(endpoint, &connection).await else {
         return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
     };
     if shared.peer() != peer {
@@ -304,7 +318,7 @@ mod tests {
     use rustls::ServerConfig;
     use rustls::server::StoresServerSessions;
     use tokio::net::{TcpListener, TcpStream};
-    use whimbrel_base::{ConnectionId, SecretKey};
+    use whimbrel_base::SecretKey;
     use whimbrel_proto::Config;
 
     use super::*;

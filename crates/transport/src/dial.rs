@@ -174,7 +174,7 @@ impl Dialled {
                 PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, tls, read))
             }
             Carrier::Quic(channel) => {
-                let has_own_socket = channel.socket.is_some();
+                let has_own_socket = channel.has_own_socket();
                 let path = PathIo::quic(id, local, remote, QuicCarrier::new(id, *channel));
                 path.following_routes(!has_own_socket)
             }

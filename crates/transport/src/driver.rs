@@ -159,8 +159,11 @@ impl Driver {
         let paths = self.shared.lock().paths.clone();
         for path in paths {
             let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
-            if due
-                && let Some(ago) = path.stats().and_then(|stats| stats.since_peer_ack())
+            let stats = if due { path.stats() } else { None };
+            if due {
+                path.falls_silent(now, stats.as_ref().and_then(|stats| stats.since_ack));
+            }
+            if let Some(ago) = stats.and_then(|stats| stats.since_peer_ack())
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.
                 && let Some(at) = now.checked_sub(ago + TIMER_SLACK)
             {

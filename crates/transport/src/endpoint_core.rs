@@ -17,6 +17,7 @@ use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
 use crate::carrier::quic::{Fronting, QuicConfig};
 use crate::carrier::{Reach, Sizes};
+use crate::coming::Coming;
 use crate::config::Config;
 use crate::deciding::Deciding;
 use crate::distance::Distances;
@@ -94,6 +95,7 @@ pub(crate) struct EndpointCore {
     pub(crate) runtime: Handle,
     pub(crate) listeners: Listeners,
     pub(crate) deciding: Deciding,
+    pub(crate) coming: Coming,
     pub(crate) half_open: HalfOpen,
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) life: Life,

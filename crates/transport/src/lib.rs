@@ -14,6 +14,7 @@ mod bulletin;
 mod calls;
 mod carrier;
 mod cause;
+mod coming;
 mod config;
 mod connection;
 mod control;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::task::Context;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use whimbrel_proto::{PathEnd, PathId};
 
@@ -61,7 +61,10 @@ impl PathIo {
 
     /// Why it ended, where that is known better than the engine can. `end` is what the engine says.
     pub(crate) fn cause(&self, end: PathEnd) -> DownCause {
-        let is_refused = || matches!(&self.carrier, Carrier::Quic(quic) if quic.is_refused());
+        let is_refused = || match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.is_refused(),
+            Carrier::Quic(quic) => quic.is_refused(),
+        };
         match self.cause.get() {
             // It had done what it was there for, however its carrier ended then: a peer that closes one
             // before it has read all resets it.
@@ -76,6 +79,19 @@ impl PathIo {
             }
             Some(cause) => *cause,
             None => end.into(),
+        }
+    }
+
+    /// It is about to become suspect: what was said of its other end counts if it stays silent. `since_ack`
+    /// is what the carrier says. Asks the kernel.
+    pub(crate) fn falls_silent(&self, now: Instant, since_ack: Option<Duration>) {
+        match &self.carrier {
+            Carrier::Tcp(tcp) => {
+                if let Some(error) = tcp.ask_of_silence(now, since_ack) {
+                    self.note_cause((&error).into());
+                }
+            }
+            Carrier::Quic(quic) => quic.follow_peer(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use quinn::{ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
@@ -106,8 +107,13 @@ pub(crate) trait Serve {
     /// For TCP connections that come in.
     fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()>;
 
-    /// For QUIC connections that come in.
-    fn accept_quic(&self, quic: quinn::Endpoint, config: ServerConfig) -> JoinHandle<()>;
+    /// For QUIC connections that come in, at this socket.
+    fn accept_quic(
+        &self,
+        socket: Arc<QuicSocket>,
+        quic: quinn::Endpoint,
+        config: ServerConfig,
+    ) -> JoinHandle<()>;
 }
 
 /// One address's sockets. The tasks that serve them own them too; [`close`](Self::close) ends both.
@@ -119,6 +125,8 @@ pub(crate) struct Bound {
     listener: Option<Weak<TcpListener>>,
     /// Hears notices.
     hearing: JoinHandle<()>,
+    /// Hears what the network says of what was sent.
+    heeding: JoinHandle<()>,
     /// Those that let connections in.
     accepting: Vec<JoinHandle<()>>,
 }
@@ -131,20 +139,21 @@ impl Bound {
         let quic =
             quinn::Endpoint::new_with_abstract_socket(config, None, udp.clone(), Arc::new(TokioRuntime))?;
         let hearing = serve.hear(udp.clone(), heard);
-        Ok(Self { udp, quic, listener: None, hearing, accepting: Vec::new() })
+        let heeding = tokio::spawn(FutureExt::boxed(udp.heed()));
+        Ok(Self { udp, quic, listener: None, hearing, heeding, accepting: Vec::new() })
     }
 
     /// Lets QUIC connections in.
     fn accept_quic(&mut self, serve: &impl Serve, quic: &QuicConfig) {
         let config = quic.server();
         self.quic.set_server_config(Some(config.clone()));
-        self.accepting.push(serve.accept_quic(self.quic.clone(), config));
+        self.accepting.push(serve.accept_quic(self.udp.clone(), self.quic.clone(), config));
     }
 
     /// Stops the tasks, and returns once the sockets are closed and the port is free again.
     pub(crate) async fn close(self) {
         self.udp.close();
-        for task in self.accepting.into_iter().chain([self.hearing]) {
+        for task in self.accepting.into_iter().chain([self.hearing, self.heeding]) {
             task.abort();
             // An aborted task reports just that.
             let _ = task.await;
@@ -155,6 +164,7 @@ impl Bound {
     pub(crate) fn abort(&self) {
         self.udp.close();
         self.hearing.abort();
+        self.heeding.abort();
         self.stop_accepting();
     }
 
@@ -303,10 +313,10 @@ impl Sockets {
         socket.outlet(source).filter(|_| socket.address() == bound)
     }
 
-    /// What can dial there from a socket that listens.
-    pub(crate) fn quic_for(&self, at: SocketAddr) -> Option<quinn::Endpoint> {
+    /// What can dial there from a socket that listens, and that socket.
+    pub(crate) fn quic_for(&self, at: SocketAddr) -> Option<(quinn::Endpoint, Arc<QuicSocket>)> {
         let fits = |bound: &&Bound| bound.udp.address().is_ipv4() == at.is_ipv4();
-        self.bound.values().find(fits).map(|bound| bound.quic.clone())
+        self.bound.values().find(fits).map(|bound| (bound.quic.clone(), bound.udp.clone()))
     }
 
     /// The same sockets once more, for an endpoint that goes on with them. `None` if there are none.

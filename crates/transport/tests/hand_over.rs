@@ -11,8 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use whimbrel_base::SecretKey;
 use whimbrel_transport::{
-    Allow, Class, CloseCode, Connection, ConnectionEvent, Endpoint, Events, Flow, FlowOptions, HandOverError,
-    ListenOptions, Listener, ManualMonitor, ResumeError, SendOptions, Stream, SuspendError, Suspended,
+    Allow, Class, CloseCode, Connection, ConnectionEvent, DownCause, Endpoint, Events, Flow, FlowOptions,
+    HandOverError, ListenOptions, Listener, ManualMonitor, RateLimit, ResumeError, SendOptions, Stream,
+    SuspendError, Suspended,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -261,6 +262,38 @@ async fn a_server_is_handed_over_live_and_its_client_follows() {
     only_stream(&here).write_u64(number + 1).await.unwrap();
     assert_eq!(within(stream.read_u64()).await.unwrap(), number + 1);
     assert_eq!(connection.peer_id(), new.id());
+}
+
+/// What the end has not read goes along, over a connection that takes its time for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_comes_before_the_connection_does_waits_there_and_is_not_sent_away() {
+    const UNREAD: usize = 256 * 1024;
+    let (client, old, new) = (endpoint(56).await, endpoint(57).await, endpoint(58).await);
+    let mut listener = listen(&old, Allow::Any).await;
+    let connection = client.connect(old.addr()).await.unwrap();
+    let mut events = connection.events();
+    let mut stream = connection.open_stream().await.unwrap();
+    stream.write_all(&[7; UNREAD]).await.unwrap();
+    stream.flush().await.unwrap();
+    let served = within(listener.accept()).await.unwrap();
+    let _unread = within(served.accept_stream()).await.unwrap();
+    let (over, arriving) = between(&old, &new).await;
+    over.set_rate_limit(RateLimit::new(200_000));
+    let (gone, here) =
+        tokio::join!(served.hand_over(&over, PATIENCE), new.accept_hand_over(&arriving, PATIENCE));
+    gone.unwrap();
+    let here = here.unwrap();
+    let mut read = vec![0; UNREAD];
+    let mut its_stream = only_stream(&here);
+    within(its_stream.read_exact(&mut read)).await.unwrap();
+    assert!(read.iter().all(|byte| *byte == 7));
+    its_stream.write_u64(8).await.unwrap();
+    assert_eq!(within(stream.read_u64()).await.unwrap(), 8);
+    assert_eq!(connection.peer_id(), new.id());
+    while let Some(event) = events.try_next() {
+        let is_refusal = matches!(event, ConnectionEvent::PathDown { cause: DownCause::Refused, .. });
+        assert!(!is_refusal, "{event:?}");
+    }
 }
 
 /// Whatever goes wrong at the new owner, the old one goes on, and nothing is lost.

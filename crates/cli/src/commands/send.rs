@@ -1,16 +1,23 @@
 //! `whimbrel send`: a file to a peer.
 
+mod going_on;
+mod one;
+
+pub(crate) use self::going_on::go_on;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
+use whimbrel_transport::Stream;
 
 use crate::failure::{self, Failure};
 use crate::lasting::Lasting;
 use crate::meeting::{self, Acquaintance, Message, Purpose};
+use crate::moving::Sessions;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
@@ -18,11 +25,15 @@ use crate::progress::Board;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::steering::SteeringFlags;
-use crate::transfer::sending::{Outgoing, Pace, Sent, send, send_all};
+use crate::transfer::pace::Pace;
+use crate::transfer::sending::{Outgoing, begin, send_all};
 use crate::transfer::tree::Tree;
 use crate::transfer::{self, Trouble};
 use crate::{identity, output};
 
+use self::one::{Fate, Way, carry};
+
+const COMMAND: &str = "send";
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,6 +42,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Each arrives whole or not at all: its SHA-256 is compared. If either side moves, goes away or dies,
 /// the transfer goes on where it was when both are back; if this command died, start it again. Of a
 /// directory, symbolic links, special files and names that a receiver refuses are left out, and told.
+/// One file can go on at another device of yours: `whimbrel sessions` and `whimbrel handoff`.
 /// Without --to, a code of three words is printed, for `whimbrel receive CODE` on the other machine.
 #[derive(Args)]
 #[command(after_help = after("\
@@ -76,7 +88,10 @@ pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
         request = shutdown.requested() => Err(request.error()),
     };
     network.close().await;
-    let (to, sent) = result?;
+    let (to, sent) = match result? {
+        (to, Fate::Arrived(sent)) => (to, sent),
+        (_, Fate::Moved(to)) => return moved(globals.quiet, args.json.then(|| json!(args.files[0])), &to),
+    };
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         let mut report = json!({
@@ -104,6 +119,17 @@ pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
     };
     let (name, have) = (what.name(), if what.is_one() { "has" } else { "have" });
     output::line(format!("{name} {have} arrived: {} in {seconds:.1} s{before}", output::bytes(sent.size)))
+}
+
+/// Says that a file goes on at another device; as JSON if this is its name.
+fn moved(quiet: bool, file: Option<Value>, to: &str) -> Result<()> {
+    match file {
+        Some(file) => output::json(&json!({ "file": file, "moved_to": to })),
+        None => {
+            output::note(quiet, format!("went on at {to}"));
+            Ok(())
+        }
+    }
 }
 
 /// What is sent.
@@ -146,7 +172,7 @@ impl What {
         }
     }
 
-    async fn send(&self, lasting: &Lasting, id: u64, pace: &Pace, board: &Board) -> Result<Sent, Trouble> {
+    async fn send(&self, lasting: &Lasting, id: u64, way: &Way<'_>) -> Result<Fate, Trouble> {
         let lost = |error: anyhow::Error| Trouble::Lost(std::io::Error::other(error));
         let stream = lasting.stream().await.map_err(|error| match failure::code(&error) {
             Failure::REFUSED | Failure::USAGE => Trouble::Here(error),
@@ -155,7 +181,7 @@ impl What {
         let tree = match self {
             Self::Input(name) => {
                 // What was read of it is gone.
-                let sent = send(stream, &Outgoing::Input(name.clone()), pace, board).await;
+                let sent = send_one(stream, &Outgoing::Input(name.clone()), way).await;
                 return sent.map_err(|trouble| match trouble {
                     Trouble::Lost(error) => Trouble::Here(anyhow::Error::new(error).context(
                         "the connection was lost, and standard input cannot be sent again; start again",
@@ -166,13 +192,18 @@ impl What {
             Self::Tree(tree) => tree,
         };
         match tree.one_file() {
-            Some(entry) => send(stream, &Outgoing::File(entry.clone()), pace, board).await,
+            Some(entry) => send_one(stream, &Outgoing::File(entry.clone()), way).await,
             None => {
                 let connection = lasting.connection().await.map_err(lost)?;
-                send_all(&connection, stream, id, tree, pace, board).await
+                let sent = send_all(&connection, stream, id, tree, way.pace, way.board).await;
+                sent.map(Fate::Arrived)
             }
         }
     }
+}
+
+async fn send_one(stream: Stream, file: &Outgoing, way: &Way<'_>) -> Result<Fate, Trouble> {
+    carry(begin(stream, file).await?, way).await
 }
 
 async fn find_and_send(
@@ -180,13 +211,13 @@ async fn find_and_send(
     args: &Send,
     what: &What,
     network: &Arc<Network>,
-) -> Result<(Peer, Sent)> {
+) -> Result<(Peer, Fate)> {
     let to = match &args.to {
         Some(to) => to.clone(),
         None => meet(globals, args.json, network).await?,
     };
-    let sent = until_sent(globals, args, what, network, &to).await?;
-    Ok((to, sent))
+    let fate = until_sent(globals, args, what, network, &to).await?;
+    Ok((to, fate))
 }
 
 /// Waits for a receiver who knows the code.
@@ -212,22 +243,24 @@ async fn until_sent(
     what: &What,
     network: &Arc<Network>,
     to: &Peer,
-) -> Result<Sent> {
-    let about = About::new("send", Some(to.to_string()));
+) -> Result<Fate> {
+    let (sessions, peer) = (Sessions::default(), to.to_string());
+    let about = About::new(COMMAND, Some(peer.clone())).moving(&sessions);
     let _reporter = Reporter::start(network, about, globals.quiet)?;
     let lasting = Lasting::new(network.clone(), to.clone());
     // Waits for a receiver only if it was reachable before.
     lasting.connection().await?;
     let board = Board::new(globals.quiet);
     let pace = Pace::new(args.limit.map(|limit| u64::from(limit) << 20));
+    let way = Way { sessions: &sessions, peer: &peer, pace: &pace, board: &board };
     let mut id = [0; 8];
     getrandom::fill(&mut id).map_err(|error| anyhow!("the system gives no random numbers: {error}"))?;
     let id = u64::from_be_bytes(id);
     let mut pause = FIRST_PAUSE;
     loop {
         let begun = Instant::now();
-        let problem = match what.send(&lasting, id, &pace, &board).await {
-            Ok(sent) => return Ok(sent),
+        let problem = match what.send(&lasting, id, &way).await {
+            Ok(fate) => return Ok(fate),
             Err(Trouble::Refused(reason)) => {
                 return Err(anyhow!("{to} does not take {}: {reason}", what.name()));
             }

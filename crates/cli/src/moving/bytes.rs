@@ -1,4 +1,5 @@
-//! What has arrived of a file goes from one device to the other, before the connection does.
+//! What a device has of a file goes to the other one, before the connection does: what has arrived, or what is
+//! left to send.
 //!
 //! ```text
 //! the one that has it                 the one that will have it
@@ -16,7 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::block_in_place;
 use whimbrel_transport::{CloseCode, Stream};
 
-use super::wire::{self, Answer, Arriving, Keeps, MAX_ASK, State};
+use super::wire::{self, Answer, Keeps, MAX_ASK, State};
 use super::{GONE, WORD_LIMIT};
 use crate::plain::plain;
 
@@ -24,7 +25,7 @@ use crate::plain::plain;
 const PIECE: usize = 256 * 1024;
 /// For so many to be taken, or to come.
 const PIECE_LIMIT: Duration = Duration::from_secs(30);
-/// For all of them: the sender of the file waits.
+/// For all of them: the peer waits.
 const ALL_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// Characters that are shown of what the other device says.
 const LONGEST: usize = 200;
@@ -33,23 +34,22 @@ const ENOUGH: CloseCode = CloseCode::application(5);
 
 const SLOW: &str = "the other device takes too long";
 
-/// Says how far a file is, and brings what has arrived of it.
+/// Says how far a file is, and brings so many bytes of it.
 ///
 /// # Errors
 /// For people: why the other device does not have it.
 pub(super) async fn bring(
     stream: &mut Stream,
-    file: Arriving,
+    (state, length): (State, u64),
     read: impl FnMut(&mut [u8]) -> io::Result<usize>,
 ) -> Result<(), String> {
-    let length = file.at;
     let bringing = async {
-        soon(WORD_LIMIT, wire::say(stream, &Answer::Given(State::File(file)))).await.map_err(in_words)?;
+        soon(WORD_LIMIT, wire::say(stream, &Answer::Given(state))).await.map_err(in_words)?;
         is_kept(stream).await?;
         match write(stream, length, read).await {
             Ok(()) => is_kept(stream).await,
             Err(Broken::Here(why)) => Err(why),
-            // It may have said why.
+            // It may have said why. It has not all of them, whatever else it says.
             Err(Broken::There(error)) => {
                 is_kept(stream).await?;
                 Err(in_words(error))
@@ -67,6 +67,8 @@ enum Broken {
     There(io::Error),
 }
 
+/// Writes so many bytes. Does not wait until they are there: the other device says that itself, and may have
+/// ended its stream by then.
 async fn write(
     stream: &mut Stream,
     length: u64,
@@ -77,14 +79,14 @@ async fn write(
     while left > 0 {
         let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
         let read = block_in_place(|| read(&mut piece[..most]));
-        let n = read.map_err(|error| Broken::Here(format!("cannot read what has arrived: {error}")))?;
+        let n = read.map_err(|error| Broken::Here(format!("cannot read what is here: {error}")))?;
         if n == 0 {
-            return Err(Broken::Here("what has arrived became shorter".to_owned()));
+            return Err(Broken::Here("what is here became shorter".to_owned()));
         }
         soon(PIECE_LIMIT, stream.write_all(&piece[..n])).await.map_err(Broken::There)?;
         left -= n as u64;
     }
-    soon(PIECE_LIMIT, stream.flush()).await.map_err(Broken::There)
+    Ok(())
 }
 
 async fn is_kept(stream: &mut Stream) -> Result<(), String> {
@@ -142,7 +144,7 @@ fn in_words(error: io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut => SLOW.to_owned(),
         _ => {
-            tracing::info!(%error, "what has arrived does not go to the other device");
+            tracing::info!(%error, "a file does not go to the other device");
             GONE.to_owned()
         }
     }

@@ -10,7 +10,7 @@ use whimbrel_relay::Keeper;
 use whimbrel_transport::{CloseCode, CloseReason, Connection, HandOverError, Listener, PathState, Stream};
 
 use super::bytes;
-use super::wire::{self, Answer, Arriving, Ask, Elsewhere, HELLO, MAX_ASK, Offer, State};
+use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, Offer, State};
 use super::{GONE, LIMIT, WORD_LIMIT};
 
 /// Between two looks at whose a connection is.
@@ -168,15 +168,15 @@ impl Asked {
         self.hand_over(connection).await
     }
 
-    /// The same for a connection on which a file comes: what has arrived of it goes first, as `read` brings it, and
-    /// the peer waits meanwhile.
+    /// The same for a connection on which a file is on its way: so many bytes that are here go first, as `read`
+    /// brings them, and the peer waits meanwhile.
     pub(crate) async fn give_file(
         mut self,
         connection: &Connection,
-        file: Arriving,
+        (state, length): (State, u64),
         read: impl FnMut(&mut [u8]) -> std::io::Result<usize>,
     ) -> Outcome {
-        match bytes::bring(&mut self.stream, file, read).await {
+        match bytes::bring(&mut self.stream, (state, length), read).await {
             Ok(()) => self.hand_over(connection).await,
             Err(why) => {
                 self.over.abort(NOT_GIVEN, STAYS);

@@ -66,7 +66,7 @@ pub(crate) async fn take_forward(network: &Network, from: &Peer, session: &str) 
 }
 
 impl Giver {
-    /// Fetches what has arrived of a file there: so many bytes, which `keep` takes.
+    /// Fetches what there is of a file: so many bytes, which `keep` takes.
     ///
     /// # Errors
     /// When they do not come, or are not kept. The file stays there then.

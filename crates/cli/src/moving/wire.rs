@@ -86,6 +86,8 @@ pub(crate) enum State {
     Forward(Vec<Halves>),
     /// Of `whimbrel receive`: a file, of which what has arrived is fetched before the connection comes.
     File(Arriving),
+    /// Of `whimbrel send`: a file, of which what is left is fetched before the connection comes.
+    Sending(Leaving),
 }
 
 /// A file that is on its way.
@@ -109,6 +111,29 @@ pub(crate) struct Arriving {
     pub(crate) waiting: Vec<u8>,
     /// The file may not become larger.
     pub(crate) most: u64,
+}
+
+/// A file that is being sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Leaving {
+    /// What people call the peer.
+    pub(crate) peer: String,
+    /// The stream's number in its connection.
+    pub(crate) stream: u64,
+    /// What the file is called.
+    pub(crate) name: String,
+    /// Bytes that the peer had before.
+    pub(crate) before: u64,
+    /// Bytes that are in the stream, or wait to be.
+    pub(crate) at: u64,
+    /// Bytes behind them: these are fetched, and the SHA-256 of the whole file.
+    pub(crate) left: u64,
+    /// They go in chunks.
+    pub(crate) chunks: bool,
+    /// Bytes that were written into the stream.
+    pub(crate) carried: u64,
+    /// What is to be written into it before what is left.
+    pub(crate) waiting: Vec<u8>,
 }
 
 /// What the taking device says of a file: first whether it keeps one, then whether it has all that it was sent.
@@ -211,6 +236,12 @@ mod tests {
         Arriving { peer, stream: 7, name, size, before, at, chunks: true, waiting, most: 400 }
     }
 
+    fn leaving() -> Leaving {
+        let [peer, name] = ["p", "f"].map(str::to_owned);
+        let (before, at, left, carried, waiting) = (1, 300, 2, 4, b"x".to_vec());
+        Leaving { peer, stream: 7, name, before, at, left, chunks: true, carried, waiting }
+    }
+
     #[test]
     fn what_is_said_is_heard_and_nothing_that_is_cut_or_longer() {
         let said = Answer::Given(State::Pipe(halves()));
@@ -220,9 +251,11 @@ mod tests {
             assert_eq!(decode::<Answer>(&bytes[..end]), None, "{end}");
         }
         assert_eq!(decode::<Answer>(&[&bytes[..], b"x"].concat()), None);
-        let said = postcard::to_stdvec(&Answer::Given(State::File(arriving()))).unwrap();
-        assert_eq!(decode::<Answer>(&said), Some(Answer::Given(State::File(arriving()))));
-        assert!((0..said.len()).all(|end| decode::<Answer>(&said[..end]).is_none()));
+        for file in [State::File(arriving()), State::Sending(leaving())] {
+            let said = postcard::to_stdvec(&Answer::Given(file.clone())).unwrap();
+            assert_eq!(decode::<Answer>(&said), Some(Answer::Given(file)));
+            assert!((0..said.len()).all(|end| decode::<Answer>(&said[..end]).is_none()));
+        }
         // A length that memory would be needed for.
         assert_eq!(decode::<Ask>(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, b'x']), None);
     }
@@ -238,6 +271,8 @@ mod tests {
         assert_eq!(bytes, b"\0\x01\0\x01\x03bob\xac\x02\x01");
         let bytes = postcard::to_stdvec(&Answer::Given(State::File(arriving()))).unwrap();
         assert_eq!(bytes, b"\0\x03\x01p\x07\x01f\x01\xac\x02\x01\x02\x01\x01x\x90\x03");
+        let bytes = postcard::to_stdvec(&Answer::Given(State::Sending(leaving()))).unwrap();
+        assert_eq!(bytes, b"\0\x04\x01p\x07\x01f\x01\xac\x02\x02\x01\x04\x01x");
         assert_eq!(postcard::to_stdvec(&Keeps::Yes).unwrap(), b"\0");
         assert_eq!(postcard::to_stdvec(&Keeps::No("no".to_owned())).unwrap(), b"\x01\x02no");
         assert_eq!(postcard::to_stdvec(&Answer::Refused("no".to_owned())).unwrap(), b"\x01\x02no");

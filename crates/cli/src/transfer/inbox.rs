@@ -102,13 +102,14 @@ impl Inbox {
         Room { inbox: self.clone(), name: name.to_owned(), size: 0, kept: 0, used: 0 }
     }
 
-    /// Waits until it is agreed that this may come.
-    pub(super) async fn agree(&self, connection: &Connection, offer: &Offer) -> Result<()> {
+    /// Waits until it is agreed that this may come. Returns with whom: the connection may go to another key
+    /// later.
+    pub(super) async fn agree(&self, connection: &Connection, offer: &Offer) -> Result<EndpointId> {
         let peer = connection.peer_id();
         let asker = match &self.consent {
-            Consent::Given => return Ok(()),
-            Consent::Named(access) if access.names(peer) => return Ok(()),
-            Consent::Begun(name) if offer.batch.is_none() && *name == offer.name => return Ok(()),
+            Consent::Given => return Ok(peer),
+            Consent::Named(access) if access.names(peer) => return Ok(peer),
+            Consent::Begun(name) if offer.batch.is_none() && *name == offer.name => return Ok(peer),
             Consent::Begun(name) => bail!("only {name:?}, which was begun elsewhere, is received here"),
             Consent::Named(_) => bail!(
                 "the receiver can't be asked; it takes files from those whom `--allow ID` names, or with --yes"
@@ -118,7 +119,7 @@ impl Inbox {
         let question = question(&self.who(peer), offer);
         let key = (peer, question.clone());
         if lock(&self.agreed).contains(&key) {
-            return Ok(());
+            return Ok(peer);
         }
         asker.ask(connection, &question).await?;
         let mut agreed = lock(&self.agreed);
@@ -126,12 +127,11 @@ impl Inbox {
             agreed.clear();
         }
         agreed.insert(key);
-        Ok(())
+        Ok(peer)
     }
 
-    /// Forgets what was agreed to: it has arrived.
-    pub(super) fn arrived(&self, connection: &Connection, offer: &Offer) {
-        let peer = connection.peer_id();
+    /// Forgets what was agreed to with this peer: it has arrived.
+    pub(super) fn arrived(&self, peer: EndpointId, offer: &Offer) {
         lock(&self.agreed).remove(&(peer, question(&self.who(peer), offer)));
     }
 

@@ -195,11 +195,11 @@ impl Transfer<'_> {
                 Err(Trouble::Here(anyhow!("the sender offers a directory without a batch")))
             }
             None => {
-                self.inbox.agree(&self.connection, &offer).await?;
+                let agreed = self.inbox.agree(&self.connection, &offer).await?;
                 let Destination { directory, overwrite, .. } = &*self.inbox.destination;
                 let place = Place { directory: directory.clone(), replace: *overwrite };
                 let received = self.file(&offer, &place, None).await?;
-                self.inbox.arrived(&self.connection, &offer);
+                self.inbox.arrived(agreed, &offer);
                 Ok(Arrived::File(received))
             }
         }
@@ -207,14 +207,14 @@ impl Transfer<'_> {
 
     /// Lets a batch come, until the sender says that it is over.
     async fn whole_batch(&mut self, offer: &Offer, batch: Incoming) -> Result<Arrived, Trouble> {
-        self.inbox.agree(&self.connection, offer).await?;
+        let agreed = self.inbox.agree(&self.connection, offer).await?;
         let id = offer.batch.as_ref().map_or(0, |batch| batch.id);
         let running = self.inbox.begin(self.connection.peer_id(), id, batch)?;
         message::write(self.write, &Message::Accept).await.map_err(Trouble::Lost)?;
         match message::read(self.read).await.map_err(Trouble::Lost)? {
             Message::BatchEnd { complete: true } => {
                 let directories = running.batch.finish(&self.inbox.destination).await?;
-                self.inbox.arrived(&self.connection, offer);
+                self.inbox.arrived(agreed, offer);
                 Ok(Arrived::Batch(directories))
             }
             Message::BatchEnd { complete: false } => {
@@ -276,7 +276,7 @@ impl Transfer<'_> {
         }
         let filled = self.pour(&mut partial, so_far, hasher, &key).await;
         let received = Self::finish(partial, filled, None).await?;
-        self.inbox.arrived(&self.connection, &offer);
+        self.inbox.arrived(self.connection.peer_id(), &offer);
         Ok(Arrived::File(received))
     }
 

@@ -1,25 +1,22 @@
 //! The sender's side of a transfer.
 
-use futures_util::FutureExt;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::io;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
+use futures_util::FutureExt;
 use sha2::{Digest as _, Sha256};
-use tokio::io::AsyncWriteExt as _;
 use tokio::task::{JoinSet, block_in_place};
 use whimbrel_transport::{Connection, RecvHalf, SendHalf, Stream};
 
+use super::answers::{Wanted, done, unexpected, want, with_reason};
 use super::message::{self, Batch, MAX_SHOWN, Message, ONE_FILE, Offer, VERSION};
+use super::outflow::{Begun, Input, Origin, Outflow, Part, Sent};
+use super::pace::Pace;
 use super::tree::{Entry, Tree};
-use super::{CHUNK, Trouble, chunk, hash_prefix, sum};
-use crate::progress::{Board, Progress};
-use crate::tunnel::BROKEN;
+use super::{Trouble, hash_prefix, sum};
+use crate::progress::Board;
 
-/// How long to wait for the reason of a receiver that stopped to read.
-const REASON_LIMIT: Duration = Duration::from_secs(5);
 /// Files of a batch that are on their way at once: enough to make up for a round trip each.
 const PARALLEL: usize = 16;
 /// Refusals that are told one by one.
@@ -33,228 +30,82 @@ pub(crate) enum Outgoing {
     Input(String),
 }
 
-/// What a file was, once it has arrived.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sent {
-    pub(crate) size: u64,
-    /// Bytes that the receiver had before.
-    pub(crate) resumed_from: u64,
-    /// Bytes on the way.
-    pub(crate) carried: u64,
-    pub(crate) sha256: String,
+/// Begins to send one file: what the receiver does not have of it is to be poured then.
+pub(crate) async fn begin(stream: Stream, file: &Outgoing) -> Result<Outflow, Trouble> {
+    on(stream, None, file).await
 }
 
-/// Keeps all files together within a rate.
-#[derive(Clone)]
-pub(crate) struct Pace {
-    rate: Option<u64>,
-    start: Instant,
-    sent: Arc<Mutex<u64>>,
-}
-
-impl Pace {
-    /// At most so many bytes a second.
-    pub(crate) fn new(rate: Option<u64>) -> Self {
-        Self { rate, start: Instant::now(), sent: Arc::default() }
-    }
-
-    async fn sent(&self, bytes: usize) {
-        let Some(rate) = self.rate else { return };
-        let due = {
-            let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-            *sent += bytes as u64;
-            Duration::from_secs_f64(*sent as f64 / rate as f64)
-        };
-        tokio::time::sleep(due.saturating_sub(self.start.elapsed())).await;
-    }
-}
-
-/// Sends one file.
-pub(crate) async fn send(
-    stream: Stream,
-    file: &Outgoing,
-    pace: &Pace,
-    board: &Board,
-) -> Result<Sent, Trouble> {
-    on(stream, None, file, pace, board).await
-}
-
-async fn on(
-    stream: Stream,
-    batch: Option<u64>,
-    file: &Outgoing,
-    pace: &Pace,
-    board: &Board,
-) -> Result<Sent, Trouble> {
+async fn on(stream: Stream, part_of: Option<u64>, file: &Outgoing) -> Result<Outflow, Trouble> {
     let (mut read, mut write) = stream.into_split();
-    let result = exchange(&mut read, &mut write, batch, file, pace, board).await;
-    with_reason(&mut read, &write, result).await
-}
-
-/// The receiver may have said why, and then stopped to read or ended; its words are here then.
-async fn with_reason<T>(
-    read: &mut RecvHalf,
-    write: &SendHalf,
-    result: Result<T, Trouble>,
-) -> Result<T, Trouble> {
-    match result {
-        Err(Trouble::Lost(error)) => match tokio::time::timeout(REASON_LIMIT, message::read(read)).await {
-            Ok(Ok(Message::Refuse { reason })) => Err(Trouble::Refused(reason)),
-            _ => Err(Trouble::Lost(error)),
-        },
-        Err(Trouble::Here(error)) => {
-            write.stream().reset(BROKEN);
-            Err(Trouble::Here(error))
-        }
-        other => other,
-    }
-}
-
-async fn exchange(
-    read: &mut RecvHalf,
-    write: &mut SendHalf,
-    part_of: Option<u64>,
-    outgoing: &Outgoing,
-    pace: &Pace,
-    board: &Board,
-) -> Result<Sent, Trouble> {
-    let version = if part_of.is_none() { ONE_FILE } else { VERSION };
-    let entry = match outgoing {
-        Outgoing::File(entry) => entry,
-        Outgoing::Input(name) => return input(read, write, name, pace, board).await,
+    let begun = match file {
+        Outgoing::File(entry) => begin_file(&mut read, &mut write, part_of, entry).await,
+        Outgoing::Input(name) => begin_input(&mut read, &mut write, name).await,
     };
-    let offer = Offer {
-        version,
+    let begun = with_reason(&mut read, &write, begun).await?;
+    let name = match file {
+        Outgoing::File(Entry { name, .. }) | Outgoing::Input(name) => name.clone(),
+    };
+    Ok(Outflow::new((read, write), name, begun))
+}
+
+/// Sends what is a part of a batch.
+async fn part(stream: Stream, batch: u64, entry: Entry, pace: &Pace, board: &Board) -> Result<Sent, Trouble> {
+    if entry.directory {
+        let (mut read, mut write) = stream.into_split();
+        let result = directory(&mut read, &mut write, offer(Some(batch), &entry)).await;
+        return with_reason(&mut read, &write, result).await;
+    }
+    on(stream, Some(batch), &Outgoing::File(entry)).await?.send(pace, board).await
+}
+
+fn offer(part_of: Option<u64>, entry: &Entry) -> Offer {
+    Offer {
+        version: if part_of.is_none() { ONE_FILE } else { VERSION },
         name: entry.name.clone(),
         above: entry.above.clone(),
         directory: entry.directory,
         part_of,
         ..Offer::default()
-    };
-    if entry.directory {
-        message::write(write, &Message::Offer(offer)).await.map_err(Trouble::Lost)?;
-        done(read).await?;
-        return Ok(Sent::default());
     }
+}
+
+/// Sends a directory that has nothing in it.
+async fn directory(read: &mut RecvHalf, write: &mut SendHalf, offer: Offer) -> Result<Sent, Trouble> {
+    message::write(write, &Message::Offer(offer)).await.map_err(Trouble::Lost)?;
+    done(read).await?;
+    Ok(Sent::default())
+}
+
+async fn begin_file(
+    read: &mut RecvHalf,
+    write: &mut SendHalf,
+    part_of: Option<u64>,
+    entry: &Entry,
+) -> Result<Begun, Trouble> {
     let failed = || format!("cannot read {}", entry.path.display());
     let mut file = File::open(&entry.path).with_context(failed)?;
     let size = file.metadata().with_context(failed)?.len();
-    message::write(write, &Message::Offer(Offer { size, ..offer })).await.map_err(Trouble::Lost)?;
-    let (offset, theirs, chunks) = match want(read).await? {
-        (offset, sha256, chunks) if offset <= size => (offset, sha256, chunks),
-        (.., chunks) => (0, String::new(), chunks),
+    let offer = Offer { size, ..offer(part_of, entry) };
+    message::write(write, &Message::Offer(offer)).await.map_err(Trouble::Lost)?;
+    let wanted = match want(read).await? {
+        wanted if wanted.offset <= size => wanted,
+        wanted => Wanted { offset: 0, sha256: String::new(), ..wanted },
     };
-    let (offset, hasher) = common_prefix(&mut file, offset, &theirs).with_context(failed)?;
-    let chunks = chunks && size > offset;
-    message::write(write, &Message::Start { offset, chunks }).await.map_err(Trouble::Lost)?;
-    let mut going = Going {
-        write,
-        pace,
-        hasher,
-        packer: chunks.then(chunk::Packer::default),
-        carried: 0,
-        at: offset,
-        progress: board.file(&entry.name, size, offset),
-    };
-    let mut buffer = vec![0; CHUNK];
-    while going.at < size {
-        let most = usize::try_from(size - going.at).unwrap_or(CHUNK).min(CHUNK);
-        let n = block_in_place(|| file.read(&mut buffer[..most])).with_context(failed)?;
-        if n == 0 {
-            let error = anyhow!("it became shorter while it was being sent").context(failed());
-            return Err(Trouble::Here(error));
-        }
-        going.send(&buffer[..n]).await?;
-    }
-    going.end(read, offset).await
+    let (from, hasher) = common_prefix(&mut file, wanted.offset, &wanted.sha256).with_context(failed)?;
+    let chunks = wanted.chunks && size > from;
+    message::write(write, &Message::Start { offset: from, chunks }).await.map_err(Trouble::Lost)?;
+    let origin = Origin::File(Part::new(file, entry.path.display().to_string(), (0, size)));
+    Ok(Begun { origin, hasher, from, chunks })
 }
 
-/// Sends standard input, whose size nobody knows.
-async fn input(
-    read: &mut RecvHalf,
-    write: &mut SendHalf,
-    name: &str,
-    pace: &Pace,
-    board: &Board,
-) -> Result<Sent, Trouble> {
+/// Begins to send standard input, whose size nobody knows.
+async fn begin_input(read: &mut RecvHalf, write: &mut SendHalf, name: &str) -> Result<Begun, Trouble> {
     let offer = Offer { version: VERSION, name: name.to_owned(), open_ended: true, ..Offer::default() };
     message::write(write, &Message::Offer(offer)).await.map_err(Trouble::Lost)?;
     want(read).await?;
     message::write(write, &Message::Start { offset: 0, chunks: true }).await.map_err(Trouble::Lost)?;
-    let mut going = Going {
-        write,
-        pace,
-        hasher: Sha256::new(),
-        packer: Some(chunk::Packer::default()),
-        carried: 0,
-        at: 0,
-        progress: board.file(name, 0, 0),
-    };
-    let mut from = tokio::io::stdin();
-    let mut buffer = vec![0; CHUNK];
-    loop {
-        let n =
-            tokio::io::AsyncReadExt::read(&mut from, &mut buffer).await.context("cannot read the input")?;
-        if n == 0 {
-            return going.end(read, 0).await;
-        }
-        going.send(&buffer[..n]).await?;
-    }
-}
-
-/// A file's bytes on their way.
-struct Going<'a> {
-    write: &'a mut SendHalf,
-    pace: &'a Pace,
-    hasher: Sha256,
-    packer: Option<chunk::Packer>,
-    carried: u64,
-    at: u64,
-    progress: Progress,
-}
-
-impl Going<'_> {
-    async fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
-        self.hasher.update(bytes);
-        let packed = self.packer.as_mut().map(|packer| block_in_place(|| packer.pack(bytes)));
-        let carried = packed.as_deref().unwrap_or(bytes);
-        self.write.write_all(carried).await.map_err(Trouble::Lost)?;
-        self.carried += carried.len() as u64;
-        self.at += bytes.len() as u64;
-        self.progress.at(self.at);
-        self.pace.sent(carried.len()).await;
-        Ok(())
-    }
-
-    async fn end(self, read: &mut RecvHalf, resumed_from: u64) -> Result<Sent, Trouble> {
-        if self.packer.is_some() {
-            self.write.write_all(&chunk::END).await.map_err(Trouble::Lost)?;
-        }
-        let sha256 = sum(&self.hasher);
-        message::write(self.write, &Message::End { sha256: sha256.clone() }).await.map_err(Trouble::Lost)?;
-        done(read).await?;
-        Ok(Sent { size: self.at, resumed_from, carried: self.carried, sha256 })
-    }
-}
-
-async fn want(read: &mut RecvHalf) -> Result<(u64, String, bool), Trouble> {
-    match message::read(read).await.map_err(Trouble::Lost)? {
-        Message::Want { offset, sha256, chunks } => Ok((offset, sha256, chunks)),
-        Message::Refuse { reason } => Err(Trouble::Refused(reason)),
-        _ => Err(Trouble::Here(unexpected())),
-    }
-}
-
-async fn done(read: &mut RecvHalf) -> Result<(), Trouble> {
-    match message::read(read).await.map_err(Trouble::Lost)? {
-        Message::Done => Ok(()),
-        Message::Refuse { reason } => Err(Trouble::Refused(reason)),
-        _ => Err(Trouble::Here(unexpected())),
-    }
-}
-
-fn unexpected() -> anyhow::Error {
-    anyhow!("the receiver answers something else; is it a `whimbrel receive`?")
+    let origin = Origin::Input(Input::new(tokio::io::stdin()));
+    Ok(Begun { origin, hasher: Sha256::new(), from: 0, chunks: true })
 }
 
 /// How far the receiver's bytes are the beginning of ours: all of them, or none.
@@ -264,7 +115,6 @@ fn common_prefix(file: &mut File, offset: u64, theirs: &str) -> io::Result<(u64,
         if sum(&hasher) == theirs {
             return Ok((offset, hasher));
         }
-        file.rewind()?;
     }
     Ok((0, Sha256::new()))
 }
@@ -316,7 +166,7 @@ async fn all(
             running.spawn(FutureExt::boxed(async move {
                 let shown = entry.above.iter().chain([&entry.name]).cloned().collect::<Vec<_>>().join("/");
                 let result = match connection.open_stream().await {
-                    Ok(stream) => on(stream, Some(id), &Outgoing::File(entry), &pace, &quiet).await,
+                    Ok(stream) => part(stream, id, entry, &pace, &quiet).await,
                     Err(error) => Err(Trouble::Lost(io::Error::other(error))),
                 };
                 (shown, result)

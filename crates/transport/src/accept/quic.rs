@@ -11,7 +11,7 @@ use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, admit};
 use crate::attend::spawn_driver;
-use crate::carrier::quic::{Accepting, NO_ERROR, Observed, QuicCarrier, QuicChannel, peer};
+use crate::carrier::quic::{Accepting, NO_ERROR, Observed, QuicCarrier, QuicChannel, QuicSocket, peer};
 use crate::endpoint_core::EndpointCore;
 use crate::locator::Locator;
 use crate::path_io::PathIo;
@@ -19,12 +19,21 @@ use crate::tls::ArrivingSessions;
 
 const READ_SIZE: usize = 16 * 1024;
 
-/// Accepts until the socket's task is aborted: peers that dialled this endpoint, or that a relay passes on.
+/// Where peers come in.
+#[derive(Debug, Clone)]
+pub(crate) enum Entrance {
+    /// At this socket, which they have dialled.
+    Socket(Arc<QuicSocket>),
+    /// A relay passes them on.
+    Relay(RelayedAddr),
+}
+
+/// Accepts until the socket's task is aborted.
 pub(crate) async fn accept_quic(
     endpoint: Arc<EndpointCore>,
     quic: quinn::Endpoint,
     config: ServerConfig,
-    relay: Option<RelayedAddr>,
+    entrance: Entrance,
 ) {
     while let Some(incoming) = quic.accept().await {
         let max = endpoint.config.max_half_open;
@@ -41,7 +50,7 @@ pub(crate) async fn accept_quic(
             endpoint.clone(),
             incoming,
             config.clone(),
-            relay,
+            entrance.clone(),
         ))));
     }
 }
@@ -50,7 +59,7 @@ async fn handshake(
     endpoint: Arc<EndpointCore>,
     incoming: Incoming,
     config: ServerConfig,
-    relay: Option<RelayedAddr>,
+    entrance: Entrance,
 ) {
     let counted = endpoint.handshakes.begin();
     let Accepting { config, observed, sessions } = endpoint.quic.accepted(&config);
@@ -58,7 +67,7 @@ async fn handshake(
     // A server can always answer before the handshake is complete. What it says goes to the holder of the
     // ticket, whom it knows; without a ticket there is no first segment before the client has shown its key.
     let Ok((connection, _)) = connecting.into_0rtt() else { return };
-    let arrival = Arrived::new(connection, relay, observed, sessions);
+    let arrival = Arrived::new(connection, entrance, observed, sessions);
     match tokio::time::timeout(endpoint.config.handshake_timeout, arrival).await {
         Ok(Ok(arrival)) => {
             counted.done();
@@ -74,8 +83,7 @@ async fn handshake(
 /// A peer that has not shown yet what it wants.
 struct Arrived {
     connection: Connection,
-    /// The relay that passes it on.
-    relay: Option<RelayedAddr>,
+    entrance: Entrance,
     send: SendStream,
     recv: RecvStream,
     observed: Arc<Observed>,
@@ -87,7 +95,7 @@ impl Arrived {
     /// Reads until a whole first segment is there.
     async fn new(
         connection: Connection,
-        relay: Option<RelayedAddr>,
+        entrance: Entrance,
         observed: Arc<Observed>,
         sessions: Arc<ArrivingSessions>,
     ) -> io::Result<Self> {
@@ -101,7 +109,7 @@ impl Arrived {
             let chunk = chunk.ok_or(io::ErrorKind::UnexpectedEof)?;
             plaintext.extend_from_slice(&chunk.bytes);
         }
-        Ok(Self { connection, relay, send, recv, observed, sessions, plaintext })
+        Ok(Self { connection, entrance, send, recv, observed, sessions, plaintext })
     }
 }
 
@@ -123,18 +131,21 @@ impl Arrival for Arrived {
     }
 
     fn into_path(self, id: PathId, endpoint: &EndpointCore) -> io::Result<(PathIo, Vec<u8>)> {
-        let Self { connection, relay, send, recv, observed, plaintext, .. } = self;
-        let (ip, remote) = match relay {
+        let Self { connection, entrance, send, recv, observed, plaintext, .. } = self;
+        let (ip, remote, hint): (IpAddr, Locator, _) = match entrance {
             // What the relay sends goes to wherever this host is.
-            Some(at) if at.relay.is_ipv4() => (Ipv4Addr::UNSPECIFIED.into(), Locator::Relayed(at)),
-            Some(at) => (Ipv6Addr::UNSPECIFIED.into(), Locator::Relayed(at)),
-            None => {
-                let ip: IpAddr = connection.local_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
-                (ip, connection.remote_address().into())
+            Entrance::Relay(at) if at.relay.is_ipv4() => {
+                (Ipv4Addr::UNSPECIFIED.into(), Locator::Relayed(at), None)
+            }
+            Entrance::Relay(at) => (Ipv6Addr::UNSPECIFIED.into(), Locator::Relayed(at), None),
+            Entrance::Socket(socket) => {
+                let ip = connection.local_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
+                let remote = connection.remote_address();
+                (ip, remote.into(), socket.hint(remote))
             }
         };
         let local = SocketAddr::new(ip, endpoint.port());
-        let channel = QuicChannel { connection, send, recv, observed, early: None, socket: None };
+        let channel = QuicChannel { connection, send, recv, observed, early: None, hint };
         Ok((PathIo::quic(id, local, remote, QuicCarrier::new(id, channel)), plaintext))
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use whimbrel_base::{EndpointId, Name, random_bytes};
 use whimbrel_proto::{CloseCode, FirstFlight, JoinError, TakeOver};
 
-use super::{Arrival, Refused, attach, refuse_join, refused, turn_away};
+use super::{Arrival, Refused, attach, find, refuse_join, refused, turn_away};
 use crate::allow::Refusal;
 use crate::endpoint_core::EndpointCore;
 use crate::shared::Shared;
@@ -18,7 +18,7 @@ pub(super) async fn admit<A: Arrival>(
     take_over: TakeOver,
     peer: EndpointId,
 ) -> Result<Option<Arc<Shared>>, Refused<A>> {
-    let Some(shared) = endpoint.registry.find_accepted(&take_over.connection) else {
+    let Some(shared) = find(endpoint, &take_over.connection).await else {
         return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
     };
     let weighed = shared.lock().engine.weigh_take_over(peer, &take_over);

@@ -31,6 +31,7 @@ pub use socket::{DatagramFront, Envelope, Outlet};
 pub(crate) use socket::{Fronting, Heard, QuicSocket};
 
 use self::datagrams::{Arriving, Leaving};
+use self::socket::Hint;
 use self::window::{FIRST_WINDOW, Window};
 use super::segments::assemble;
 use super::{CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
@@ -55,8 +56,15 @@ pub(crate) struct QuicChannel {
     pub(crate) observed: Arc<Observed>,
     /// Client: the handshake is not complete; what is written is 0-RTT data.
     pub(crate) early: Option<ZeroRttAccepted>,
-    /// Client: the socket, where no other connection uses it.
-    pub(crate) socket: Option<Arc<QuicSocket>>,
+    /// What its socket knows of the other end, if it can.
+    pub(crate) hint: Option<Hint>,
+}
+
+impl QuicChannel {
+    /// Whether its socket is bound for it alone.
+    pub(crate) fn has_own_socket(&self) -> bool {
+        matches!(self.hint, Some(Hint::Own(_)))
+    }
 }
 
 /// The peer's identity, once its key or ticket was verified.
@@ -70,7 +78,7 @@ pub(crate) struct QuicCarrier {
     id: PathId,
     connection: Connection,
     observed: Arc<Observed>,
-    socket: Option<Arc<QuicSocket>>,
+    hint: Option<Hint>,
     /// Wakes the driver.
     waker: Mutex<Waker>,
     incoming: Mutex<Incoming>,
@@ -110,13 +118,13 @@ struct Early {
 
 impl QuicCarrier {
     pub(crate) fn new(id: PathId, channel: QuicChannel) -> Self {
-        let QuicChannel { connection, send, recv, observed, early, socket } = channel;
+        let QuicChannel { connection, send, recv, observed, early, hint } = channel;
         let early = early.map(|accepted| Early { accepted, written: Vec::new() });
         Self {
             id,
             connection,
             observed,
-            socket,
+            hint,
             waker: Mutex::new(Waker::noop().clone()),
             incoming: Mutex::new(Incoming {
                 recv,
@@ -137,10 +145,17 @@ impl QuicCarrier {
         }
     }
 
-    /// The peer's host, or somebody on the way, said last that nobody is reached there (ICMP). Anybody who knows the
-    /// ports can say so.
+    /// The peer's host, or somebody on the way, said last that nobody is reached there (ICMP). Of a path that
+    /// was dialled anybody can say so who knows the ports.
     pub(crate) fn is_refused(&self) -> bool {
-        self.socket.as_ref().is_some_and(|socket| socket.is_refused())
+        self.hint.as_ref().is_some_and(Hint::is_refused)
+    }
+
+    /// The peer may have come from elsewhere since: what is said of that place counts from now on.
+    pub(crate) fn follow_peer(&self) {
+        if let Some(hint) = &self.hint {
+            hint.follow(self.connection.remote_address());
+        }
     }
 
     /// Hands what arrived with the path's first flight to the engine.

@@ -101,6 +101,8 @@ pub(crate) struct QueuedError {
     pub(crate) code: u8,
     /// Where the datagram went, as it is quoted.
     pub(crate) to: Option<SocketAddr>,
+    /// How many bytes of what it carried are quoted, as far as there was room for them.
+    pub(crate) quoted: usize,
 }
 
 /// Has the kernel queue what it hears of a UDP socket's datagrams (ICMP), whether it calls that fatal or not;
@@ -134,30 +136,33 @@ fn set_flag(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, on: boo
 #[repr(C, align(8))]
 struct Control([u8; 256]);
 
-/// Takes the oldest error out of a socket's queue. `None` for one that is not of a datagram.
+/// Takes the oldest error out of a socket's queue. `None` for one that is not of a datagram. The beginning of
+/// what the datagram carried is written to `quoted`, as far as it is quoted.
 ///
 /// # Errors
 /// `WouldBlock` if there is none, and others of recvmsg(2).
-pub(crate) fn take_queued_error(socket: &impl AsFd) -> io::Result<Option<QueuedError>> {
+pub(crate) fn take_queued_error(socket: &impl AsFd, quoted: &mut [u8]) -> io::Result<Option<QueuedError>> {
     asks_the_kernel();
     let mut control = Control([0; 256]);
+    let mut payload = libc::iovec { iov_base: quoted.as_mut_ptr().cast(), iov_len: quoted.len() };
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: `init` leaves a name and its length as recvmsg(2) wrote them, which is an address or nothing.
-    let (error, to) = unsafe {
+    let ((error, quoted), to) = unsafe {
         SockAddr::try_init(|name, length| {
             // SAFETY: msghdr is plain old data, for which all zeroes is a valid value: no buffers.
             let mut message: libc::msghdr = std::mem::zeroed();
             message.msg_name = name.cast();
             message.msg_namelen = *length;
+            message.msg_iov = &raw mut payload;
+            message.msg_iovlen = 1;
             message.msg_control = control.0.as_mut_ptr().cast();
             message.msg_controllen = size_of::<Control>() as _;
-            // SAFETY: the descriptor is open while `socket` is borrowed; name and control are as large as the
-            // message says, and live until it has been read.
-            if libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            // SAFETY: the descriptor is open while `socket` is borrowed; name, payload and control are as
+            // large as the message says, and live until it has been read.
+            let read = libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags);
+            let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
             *length = message.msg_namelen;
-            Ok(extended_error(&message))
+            Ok((extended_error(&message), read))
         })?
     };
     Ok(error.map(|error| QueuedError {
@@ -165,6 +170,7 @@ pub(crate) fn take_queued_error(socket: &impl AsFd) -> io::Result<Option<QueuedE
         kind: error.ee_type,
         code: error.ee_code,
         to: to.as_socket(),
+        quoted,
     }))
 }
 

@@ -10,9 +10,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -23,6 +24,7 @@ use self::pace::Pace;
 pub(crate) use self::socket::{kind_of, stream_socket, tune};
 use super::sys::{has_unacknowledged, tcp_stats};
 use super::{CarrierKind, CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
+use crate::locked::asks_the_kernel;
 use crate::tls::{Records, Sealer, TlsChannel, TlsError};
 
 thread_local! {
@@ -49,6 +51,9 @@ pub(crate) struct TcpCarrier {
     owes: AtomicBool,
     /// The last read ended the handshake.
     fresh: AtomicBool,
+    /// When the kernel said that it had heard that nobody is reached at the other end, if nothing was
+    /// acknowledged since.
+    refused: Mutex<Option<Instant>>,
 }
 
 /// What the socket did not take yet. The lock keeps records in order.
@@ -62,6 +67,18 @@ struct Outgoing {
     pace: Pace,
     /// Nothing may follow: close_notify was queued.
     ended: bool,
+}
+
+/// Whether it is what a host or router has said: no port, host or network, or prohibited.
+fn is_refusal(error: &io::Error) -> bool {
+    let errors = [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::ACCESS];
+    errors.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Whether it is what ends a connection.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut)
 }
 
 impl Outgoing {
@@ -98,6 +115,7 @@ impl TcpCarrier {
             blocked: AtomicBool::new(false),
             owes: AtomicBool::new(true),
             fresh: AtomicBool::new(false),
+            refused: Mutex::default(),
         }
     }
 
@@ -390,6 +408,26 @@ impl TcpCarrier {
     /// The peer's kernel has yet to acknowledge something.
     pub(crate) fn is_unheard(&self) -> bool {
         has_unacknowledged(&self.socket).unwrap_or(false)
+    }
+
+    /// Asks the kernel what it has heard of a path that is silent, which it keeps to itself until it gives up
+    /// (ICMP; of MPTCP it tells nothing). The last acknowledgement came so long ago. An error that ends the
+    /// connection is told here alone.
+    pub(crate) fn ask_of_silence(&self, now: Instant, since_ack: Option<Duration>) -> Option<PathError> {
+        asks_the_kernel();
+        let error = self.socket.take_error().ok().flatten();
+        let mut refused = lock(&self.refused);
+        if error.as_ref().is_some_and(is_refusal) {
+            *refused = Some(now);
+        } else if since_ack.and_then(|ago| now.checked_sub(ago)) > *refused {
+            *refused = None;
+        }
+        error.filter(is_end).map(PathError::Io)
+    }
+
+    /// That nobody is reached at the other end was heard when the path fell silent.
+    pub(crate) fn is_refused(&self) -> bool {
+        lock(&self.refused).is_some()
     }
 
     /// `TCP_INFO`; of MPTCP's first subflow.

@@ -84,7 +84,8 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     }
     let rtt = early.is_none().then(|| start.elapsed());
     let (send, recv) = streams;
-    let channel = QuicChannel { connection, send, recv, observed, early, socket: Some(socket) };
+    let channel =
+        QuicChannel { connection, send, recv, observed, early, hint: socket.hint(remote.address()) };
     // It probes for larger ones itself.
     let (carrier, segments) = (Carrier::Quic(Box::new(channel)), SegmentSize::Small);
     Ok(Some(Dialled { carrier, rtt, local, way: candidate.clone(), segments, peer: who.peer }))
@@ -93,7 +94,7 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
 /// Dials from a socket that listens, to where the peer's gateway may be open. Without early data: most of what is
 /// dialled so leads nowhere.
 pub(crate) async fn punched(
-    quic: quinn::Endpoint,
+    (quic, socket): (quinn::Endpoint, Arc<QuicSocket>),
     port: u16,
     at: SocketAddr,
     who: &Dialler,
@@ -103,7 +104,7 @@ pub(crate) async fn punched(
     let bound = quic.local_addr()?.ip();
     let ip = if bound.is_unspecified() { source(&way) } else { Some(bound) };
     let local = SocketAddr::new(ip.ok_or(io::ErrorKind::AddrNotAvailable)?, port);
-    through_gateways(&quic, local, way, who).await
+    through_gateways(&quic, Some(socket), local, way, who).await
 }
 
 /// Dials from a socket of which the gateways of both sides let packets through.
@@ -112,12 +113,13 @@ pub(crate) async fn found(socket: UdpSocket, at: SocketAddr, who: &Dialler) -> i
     let socket = QuicSocket::dialling(socket.into())?;
     let (local, config) = (socket.address(), who.quic.dialling());
     let quic = quinn::Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(TokioRuntime))?;
-    through_gateways(&quic, local, Candidate { local: None, remote: at.into() }, who).await
+    through_gateways(&quic, None, local, Candidate { local: None, remote: at.into() }, who).await
 }
 
 /// A connection through gateways that may have opened just now, or will soon.
 async fn through_gateways(
     quic: &quinn::Endpoint,
+    socket: Option<Arc<QuicSocket>>,
     local: SocketAddr,
     way: Candidate,
     who: &Dialler,
@@ -130,7 +132,8 @@ async fn through_gateways(
     let connection = within(connecting).await??;
     let (send, recv) = within(connection.open_bi()).await??;
     let (rtt, segments) = (Some(start.elapsed()), SegmentSize::Small);
-    let channel = QuicChannel { connection, send, recv, observed, early: None, socket: None };
+    let hint = socket.and_then(|socket| socket.hint(way.remote.address()));
+    let channel = QuicChannel { connection, send, recv, observed, early: None, hint };
     let carrier = Carrier::Quic(Box::new(channel));
     Ok(Dialled { carrier, rtt, local, way, segments, peer: who.peer })
 }

@@ -16,6 +16,7 @@ use super::{Endpoint, Guard};
 use crate::announce::Announcements;
 use crate::carrier::Carriers;
 use crate::carrier::quic::QuicConfig;
+use crate::coming::Coming;
 use crate::config::Config;
 use crate::deciding::Deciding;
 use crate::endpoint_core::{EndpointCore, lock};
@@ -237,6 +238,7 @@ impl Builder {
                 runtime: tokio::runtime::Handle::current(),
                 listeners: Listeners::default(),
                 deciding: Deciding::default(),
+                coming: Coming::default(),
                 half_open: HalfOpen::default(),
                 handshakes: Arc::default(),
                 life: Life::default(),

@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 use whimbrel_base::{RelayState, RelayToken, RelayedAddr};
 
 use super::Endpoint;
-use crate::accept::{accept_fronted, accept_quic, accept_relayed};
+use crate::accept::{Entrance, accept_fronted, accept_quic, accept_relayed};
 use crate::carrier::quic::{DatagramFront, Envelope, NO_ERROR, Outlet, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::dial::fits;
@@ -175,8 +175,8 @@ impl Endpoint {
             socket.clone(),
             Arc::new(TokioRuntime),
         )?;
-        let accepting =
-            tokio::spawn(FutureExt::boxed(accept_quic(core.clone(), quic.clone(), server, Some(at))));
+        let serving = accept_quic(core.clone(), quic.clone(), server, Entrance::Relay(at));
+        let accepting = tokio::spawn(FutureExt::boxed(serving));
         Ok(RelayedQuic { endpoint: self.clone(), socket, quic, accepting: accepting.abort_handle() })
     }
 

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::accept::{accept_quic, accept_tcp};
+use crate::accept::{Entrance, accept_quic, accept_tcp};
 use crate::carrier::CarrierKind;
 use crate::carrier::quic::{Fronting, Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
@@ -28,7 +28,13 @@ impl Serve for Arc<EndpointCore> {
         tokio::spawn(FutureExt::boxed(accept_tcp(self.clone(), listener, kind)))
     }
 
-    fn accept_quic(&self, quic: quinn::Endpoint, config: ServerConfig) -> JoinHandle<()> {
-        tokio::spawn(FutureExt::boxed(accept_quic(self.clone(), quic, config, None)))
+    fn accept_quic(
+        &self,
+        socket: Arc<QuicSocket>,
+        quic: quinn::Endpoint,
+        config: ServerConfig,
+    ) -> JoinHandle<()> {
+        let entrance = Entrance::Socket(socket);
+        tokio::spawn(FutureExt::boxed(accept_quic(self.clone(), quic, config, entrance)))
     }
 }

@@ -263,9 +263,9 @@ async fn dial(joiner: &Joiner, relayed: &Relayed, exit: Exit, mut opened: mpsc::
                 continue;
             }
             let socket = lock(&core.sockets).quic_for(at);
-            if let Some(quic) = socket {
+            if let Some(socket) = socket {
                 let (who, port) = (joiner.dialler(), core.port());
-                running.spawn(FutureExt::boxed(async move { punched(quic, port, at, &who).await }));
+                running.spawn(FutureExt::boxed(async move { punched(socket, port, at, &who).await }));
             }
         }
         tokio::select! {

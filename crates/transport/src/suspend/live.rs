@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel_base::{EndpointId, random_bytes};
+use whimbrel_base::{ConnectionId, EndpointId, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine, MAX_NOTICE_ADDRESSES, Side};
 
 use super::sealed::Contents;
@@ -145,12 +145,15 @@ impl Endpoint {
 
     async fn take(&self, stream: &mut Stream, limit: Duration) -> Result<Connection, HandOverError> {
         let core = self.inner();
-        let mut ahead = match read_offer(stream).await? {
-            Offer::Server => {
+        let offer = read_offer(stream).await?;
+        // The client is told to come here before the connection is.
+        let on_its_way = core.coming.announce(offer.connection);
+        let mut ahead = match offer.end {
+            End::Server => {
                 start_listening(core).map_err(ResumeError::from)?;
                 None
             }
-            Offer::Client(peer) => peer.and_then(|(id, places)| Ahead::begin(core, id, &places)),
+            End::Client(peer) => peer.and_then(|(id, places)| Ahead::begin(core, id, &places)),
         };
         if let Some(ahead) = &mut ahead {
             // Until it hears of this the owner goes on, and nobody misses anything.
@@ -163,6 +166,7 @@ impl Endpoint {
         };
         let (contents, assignment) = Contents::open_any(&sealed, &core.key)?;
         let connection = wake(core, contents, assignment, ahead.map(Kept::new).unwrap_or_default()).await?;
+        drop(on_its_way);
         let claimant = Claimant(Some(connection));
         claimant.taken().await?;
         claimant.keep().ok_or(HandOverError::TimedOut)
@@ -206,8 +210,14 @@ async fn within<T>(
     tokio::time::timeout(limit, what).await.unwrap_or(Err(HandOverError::TimedOut))
 }
 
-/// Which end is handed over.
-enum Offer {
+/// What is handed over.
+struct Offer {
+    connection: ConnectionId,
+    end: End,
+}
+
+/// Which end of it.
+enum End {
     /// Of a connection that this side would have dialled: with whom, and where that is, if it is said.
     Client(Option<(EndpointId, Vec<SocketAddr>)>),
     Server,
@@ -239,7 +249,10 @@ async fn read_offer(stream: &mut Stream) -> Result<Offer, HandOverError> {
             Some((EndpointId::from_bytes(&id), read_addresses(stream).await?))
         }
     };
-    Ok(if hello[20] == 1 { Offer::Server } else { Offer::Client(peer) })
+    let mut connection = [0; 16];
+    connection.copy_from_slice(&hello[4..20]);
+    let end = if hello[20] == 1 { End::Server } else { End::Client(peer) };
+    Ok(Offer { connection: ConnectionId::from_bytes(&connection), end })
 }
 
 /// The connection, sealed.

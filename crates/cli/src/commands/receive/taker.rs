@@ -10,7 +10,7 @@ use whimbrel_transport::{Connection, Stream};
 use crate::access::Guests;
 use crate::failure;
 use crate::halt::{Halter, Tie, Ties};
-use crate::moving::{Arriving, Asked, Outcome as Moved, Session, Sessions};
+use crate::moving::{Arriving, Asked, Outcome as Moved, Session, Sessions, State};
 use crate::network::log_events;
 use crate::takeover::Woken;
 use crate::transfer::Inbox;
@@ -191,8 +191,9 @@ impl Taker {
                 return Some(vec![file]);
             }
         };
+        let arrived = (State::File(self.arriving(&file)), file.so_far.at());
         let outcome = tokio::select! {
-            outcome = asked.give_file(connection, self.arriving(&file), |into| held.read(into)) => outcome,
+            outcome = asked.give_file(connection, arrived, |into| held.read(into)) => outcome,
             () = self.tie.is_to_halt() => Moved::Stays("a newer instance takes over just now".to_owned()),
         };
         match outcome {

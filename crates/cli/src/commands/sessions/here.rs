@@ -17,7 +17,7 @@ use crate::status::{self, Report};
 const MOST: usize = 64;
 /// Characters of a peer's name.
 const LONGEST: usize = 100;
-/// The command whose files are where it runs.
+/// The command of which only one file by itself moves.
 const SEND: &str = "send";
 
 /// A session, and the command that has it.
@@ -86,9 +86,13 @@ fn sessions(mut report: Report) -> impl Iterator<Item = Here> {
 
 /// Tells the user of commands that cannot move, although one might think so.
 pub(super) async fn tell_what_stays(quiet: bool) -> Result<()> {
-    for report in status::ask_all().await?.iter().filter(|report| report.command == SEND) {
+    let stays = |report: &&Report| report.command == SEND && report.session.is_none();
+    for report in status::ask_all().await?.iter().filter(stays) {
         let to = plain(report.name.as_deref().unwrap_or("somebody"), LONGEST);
-        output::note(quiet, format!("a `whimbrel send` to {to} stays here, where its files are"));
+        let text = format!(
+            "a `whimbrel send` to {to} stays here: one file moves once it is on its way, several do not"
+        );
+        output::note(quiet, text);
     }
     Ok(())
 }
@@ -97,8 +101,9 @@ pub(super) async fn tell_what_stays(quiet: bool) -> Result<()> {
 fn stays(report: &Report, wanted: &str) -> Option<Failure> {
     report.connections.iter().find(|connection| connection.id.starts_with(wanted))?;
     let message = match report.command.as_str() {
-        SEND => "a `whimbrel send` does not move: its files are on this device. Stop it and send them from the other \
-                 one, if that has them: the receiver keeps what has arrived"
+        SEND => "this `whimbrel send` does not move: one file does once it is on its way, several stay where they \
+                 are. Stop it and send them from the other device, if that has them: the receiver keeps what has \
+                 arrived"
             .to_owned(),
         command => format!("this connection of `whimbrel {}` does not move", plain(command, LONGEST)),
     };

@@ -7,7 +7,7 @@ use whimbrel_transport::Config;
 
 use super::ports;
 use crate::commands::sessions::digits;
-use crate::commands::{chat, pipe, receive};
+use crate::commands::{chat, pipe, receive, send};
 use crate::moving::{self, State};
 use crate::network::{Network, Peer, Wish};
 use crate::options::Globals;
@@ -52,5 +52,6 @@ async fn go_on(
         }
         State::Chat(talk) => chat::go_on(globals, network, (giver.accept(network).await?, talk), json).await,
         State::File(file) => receive::go_on(globals, network, (giver, file), (directory, json)).await,
+        State::Sending(file) => send::go_on(globals, network, (giver, file), json).await,
     }
 }

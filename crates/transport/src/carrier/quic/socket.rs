@@ -1,7 +1,6 @@
 //! The UDP sockets under QUIC.
 
 use std::fmt;
-use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,28 +15,33 @@ use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Sleep;
 use whimbrel_proto::notice::{MAX_NOTICE, is_notice};
 
 use self::enveloped::Piece;
+use self::places::Leading;
+use self::poller::Poller;
+use self::shared::Hearing;
+use self::trouble::Trouble;
 use crate::stun::is_stun;
 
 mod enveloped;
 mod front;
+mod hint;
 mod outlet;
+mod places;
+mod poller;
 mod refusals;
+mod shared;
 mod spread;
+mod trouble;
 
 pub use self::enveloped::Envelope;
 pub use self::front::DatagramFront;
+pub(crate) use self::hint::Hint;
 pub use self::outlet::Outlet;
 
 /// Notices that wait to be read; more are lost, as datagrams are.
 const NOTICE_BACKLOG: usize = 64;
-/// Errors in a row after which receiving pauses; a datagram that was sent causes one at most.
-const ERRORS_AT_ONCE: u32 = 64;
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Until a full socket is tried again, where the runtime cannot tell: its link sends less than it holds.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 
@@ -55,9 +59,12 @@ pub(crate) struct QuicSocket {
     open: RwLock<Option<Arc<Open>>>,
     address: SocketAddr,
     role: Role,
+    /// What the network says of many other ends, where there are many.
+    hearing: Option<Arc<Hearing>>,
     /// The host at the other end said that nobody listens there (ICMP; connected sockets only).
     refused: Notify,
-    /// It, or somebody on the way, said that nobody is reached there, and nothing came from there since.
+    /// It, or somebody on the way, said that nobody is reached there, and nothing came from there since. (Not
+    /// of sockets that listen.)
     is_refused: AtomicBool,
     trouble: Mutex<Trouble>,
 }
@@ -72,38 +79,6 @@ enum Role {
     Relayed { envelope: Arc<dyn Envelope>, piece: Mutex<Piece>, reader: Mutex<Option<Waker>> },
 }
 
-/// Errors in a row, and the pause after too many of them.
-#[derive(Default)]
-struct Trouble {
-    errors: u32,
-    pause: Option<Pin<Box<Sleep>>>,
-}
-
-impl Trouble {
-    fn end(&mut self) {
-        self.errors = 0;
-    }
-
-    /// One more error, with nothing received since the one before.
-    fn note(&mut self, error: &io::Error) {
-        self.errors = self.errors.saturating_add(1);
-        if let Some(pauses) = self.errors.checked_sub(ERRORS_AT_ONCE) {
-            let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(pauses)).min(LONGEST_PAUSE);
-            tracing::warn!(%error, ?pause, "cannot receive");
-            self.pause = Some(Box::pin(tokio::time::sleep(pause)));
-        }
-    }
-
-    /// Ready unless there is a pause.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(pause) = &mut self.pause {
-            std::task::ready!(pause.as_mut().poll(cx));
-            self.pause = None;
-        }
-        Poll::Ready(())
-    }
-}
-
 struct Open {
     io: UdpSocket,
     state: UdpSocketState,
@@ -111,22 +86,33 @@ struct Open {
     peer: Option<SocketAddr>,
     /// The kernel took no more when it was last asked.
     full: AtomicBool,
+    /// What is heard of many other ends.
+    hearing: Option<Arc<Hearing>>,
 }
 
 impl Open {
-    fn new(socket: socket2::Socket) -> io::Result<Self> {
+    fn new(socket: socket2::Socket, hearing: Option<Arc<Hearing>>) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         let io = UdpSocket::from_std(socket.into())?;
         let peer = io.peer_addr().ok();
-        Ok(Self { io, state, peer, full: AtomicBool::new(false) })
+        Ok(Self { io, state, peer, full: AtomicBool::new(false), hearing })
+    }
+
+    /// Sends a datagram, if the kernel takes it now. It is lost for any other reason, but not for what is
+    /// said of others at a socket that listens.
+    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        match &self.hearing {
+            Some(hearing) => hearing.send(self, transmit),
+            None => self.send_or_lose(transmit),
+        }
     }
 
     /// Sends a datagram, if the kernel takes it now; it is lost for any other reason.
-    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+    fn send_or_lose(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.send_by(|| self.state.send((&self.io).into(), transmit))
     }
 
-    /// As [`send`](Self::send), but tells any reason.
+    /// As [`send_or_lose`](Self::send_or_lose), but tells any reason.
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.send_by(|| self.state.try_send((&self.io).into(), transmit))
     }
@@ -171,7 +157,7 @@ impl QuicSocket {
     /// For one connection that is dialled.
     pub(crate) fn dialling(socket: socket2::Socket) -> io::Result<Arc<Self>> {
         refusals::ask_for(&socket);
-        Self::new(socket, Role::Dialling).map(Arc::new)
+        Self::new(socket, Role::Dialling, None).map(Arc::new)
     }
 
     /// For all that come in. Notices are handed to the receiver, and what the front takes to nobody.
@@ -180,22 +166,25 @@ impl QuicSocket {
         front: Fronting,
     ) -> io::Result<(Arc<Self>, mpsc::Receiver<Heard>)> {
         let (notices, receiver) = mpsc::channel(NOTICE_BACKLOG);
-        Ok((Arc::new(Self::new(socket, Role::Listening { notices, front })?), receiver))
+        let hearing = Hearing::ask_for(&socket);
+        let socket = Self::new(socket, Role::Listening { notices, front }, Some(hearing))?;
+        Ok((Arc::new(socket), receiver))
     }
 
     /// For peers behind a relay, which the socket is connected to.
     pub(crate) fn relayed(socket: socket2::Socket, envelope: Arc<dyn Envelope>) -> io::Result<Arc<Self>> {
         let role = Role::Relayed { envelope, piece: Mutex::default(), reader: Mutex::default() };
-        Self::new(socket, role).map(Arc::new)
+        Self::new(socket, role, None).map(Arc::new)
     }
 
-    fn new(socket: socket2::Socket, role: Role) -> io::Result<Self> {
-        let open = Open::new(socket)?;
+    fn new(socket: socket2::Socket, role: Role, hearing: Option<Arc<Hearing>>) -> io::Result<Self> {
+        let open = Open::new(socket, hearing.clone())?;
         let address = open.io.local_addr()?;
         Ok(Self {
             open: RwLock::new(Some(Arc::new(open))),
             address,
             role,
+            hearing,
             refused: Notify::new(),
             is_refused: AtomicBool::new(false),
             trouble: Mutex::default(),
@@ -213,7 +202,7 @@ impl QuicSocket {
 
     /// Goes on with another socket, in place of this one: the same relay is at its other end.
     pub(crate) fn replace(&self, socket: socket2::Socket) -> io::Result<()> {
-        let open = Arc::new(Open::new(socket)?);
+        let open = Arc::new(Open::new(socket, self.hearing.clone())?);
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open);
         if let Role::Relayed { reader, .. } = &self.role
             && let Some(reader) = lock(reader).take()
@@ -232,10 +221,13 @@ impl QuicSocket {
         }
     }
 
-    /// Sends one datagram, if the kernel takes it now.
+    /// Sends one datagram, if the kernel takes it now; it is lost for any other reason.
     pub(crate) fn send_to(&self, datagram: &[u8], target: SocketAddr) -> io::Result<()> {
         match self.open() {
-            Some(open) => open.io.try_send_to(datagram, target).map(drop),
+            Some(open) => {
+                let (destination, contents) = (target, datagram);
+                open.send(&Transmit { destination, ecn: None, contents, segment_size: None, src_ip: None })
+            }
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -265,6 +257,28 @@ impl QuicSocket {
         self.is_refused.load(Ordering::Relaxed)
     }
 
+    /// What this socket will know of a place that a path leads to from it.
+    pub(crate) fn hint(self: &Arc<Self>, to: SocketAddr) -> Option<Hint> {
+        match (&self.role, &self.hearing) {
+            (Role::Dialling, _) => Some(Hint::Own(self.clone())),
+            (_, hearing) => {
+                let places = hearing.as_ref()?.places().clone();
+                Some(Hint::Shared(Leading::new(places, to)))
+            }
+        }
+    }
+
+    /// Hears what the network says of what was sent to many other ends, until its task is aborted. The socket
+    /// is open until then.
+    pub(crate) fn heed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let heard = self.open().zip(self.hearing.clone());
+        async move {
+            if let Some((open, hearing)) = heard {
+                shared::heed(open, hearing).await;
+            }
+        }
+    }
+
     fn open(&self) -> Option<Arc<Open>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -286,12 +300,11 @@ impl QuicSocket {
         let mut trouble = lock(&self.trouble);
         loop {
             std::task::ready!(trouble.poll_over(cx));
+            let before = self.hearing.as_ref().map_or(0, |hearing| hearing.heard());
             match std::task::ready!(receive(cx, bufs, meta))? {
                 Ok(count) => {
                     trouble.end();
-                    if self.is_refused() {
-                        self.is_refused.store(false, Ordering::Relaxed);
-                    }
+                    self.note_senders(&meta[..count]);
                     for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(count) {
                         if !self.take_others(buffer, meta) {
                             // An empty datagram: nobody minds.
@@ -301,17 +314,35 @@ impl QuicSocket {
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => {
-                    if error.kind() == io::ErrorKind::ConnectionRefused {
-                        self.refused.notify_one();
-                    }
-                    if self.open().is_some_and(|open| refusals::is_said_by(&open, &error)) {
-                        self.is_refused.store(true, Ordering::Relaxed);
-                    }
-                    trouble.note(&error);
-                }
+                Err(error) if self.is_of_others(&error, before) => {}
+                Err(error) => trouble.note(&error),
             }
         }
+    }
+
+    /// Something came from there.
+    fn note_senders(&self, meta: &[RecvMeta]) {
+        if let Some(hearing) = &self.hearing {
+            meta.iter().for_each(|meta| hearing.places().hear(meta.addr));
+        } else if self.is_refused() {
+            self.is_refused.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes what receiving came to. True if that only tells what is said of some of many other ends: how
+    /// much of it is heard is bounded. `before` is what was heard before.
+    fn is_of_others(&self, error: &io::Error, before: u64) -> bool {
+        let open = self.open();
+        if let Some(hearing) = &self.hearing {
+            return open.is_some_and(|open| hearing.explains(&open, before));
+        }
+        if error.kind() == io::ErrorKind::ConnectionRefused {
+            self.refused.notify_one();
+        }
+        if open.is_some_and(|open| refusals::is_said_by(&open, error)) {
+            self.is_refused.store(true, Ordering::Relaxed);
+        }
+        false
     }
 
     /// Takes out of what was received what is not QUIC's; true if anything is left in this buffer.
@@ -349,7 +380,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl AsyncUdpSocket for QuicSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Box::pin(Poller { socket: self, waiting: None })
+        Box::pin(Poller::new(self))
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
@@ -427,35 +458,6 @@ impl AsyncUdpSocket for QuicSocket {
     }
 }
 
-type Writable = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
-
-/// Waits until the socket takes more; asks it only after it took no more.
-struct Poller {
-    socket: Arc<QuicSocket>,
-    waiting: Option<Writable>,
-}
-
-impl fmt::Debug for Poller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Poller")
-    }
-}
-
-impl UdpPoller for Poller {
-    fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(open) = self.socket.open() else { return Poll::Ready(Ok(())) };
-        if self.waiting.is_none() && !open.full.load(Ordering::Relaxed) {
-            return Poll::Ready(Ok(()));
-        }
-        let held = open.clone();
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(async move { held.takes_more().await }));
-        let result = std::task::ready!(waiting.as_mut().poll(cx));
-        self.waiting = None;
-        open.full.store(false, Ordering::Relaxed);
-        Poll::Ready(result)
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -463,6 +465,7 @@ mod tests {
 
     use socket2::{Domain, Socket, Type};
 
+    use super::trouble::{ERRORS_AT_ONCE, LONGEST_PAUSE};
     use super::*;
 
     #[tokio::test]

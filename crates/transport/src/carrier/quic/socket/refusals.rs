@@ -25,7 +25,7 @@ const UNREACHABLE_V6: u8 = 1;
 
 /// What the queue holds of earlier datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
+pub(super) enum Told {
     Nothing,
     /// An error that does not mean *unreachable*, or one of another place.
     Other,
@@ -57,7 +57,7 @@ fn means_unreachable(told: Told, error: &io::Error) -> bool {
 fn empty(open: &Open) -> Told {
     let mut told = Told::Nothing;
     for _ in 0..MOST {
-        match take_queued_error(&open.io) {
+        match take_queued_error(&open.io, &mut []) {
             Ok(queued) => told = told.max(queued.map_or(Told::Nothing, |queued| meaning(&queued, open.peer))),
             // `WouldBlock`: that was all.
             Err(_) => return told,
@@ -74,18 +74,26 @@ fn ask_no_more(open: &Open) {
     tracing::debug!(peer = ?open.peer, ?pending, "a flood of ICMP: only some of it is heard from here on");
 }
 
-/// What an error means for a socket whose other end is `peer`.
-fn meaning(queued: &QueuedError, peer: Option<SocketAddr>) -> Told {
+/// What an error means, wherever the datagram went that it is of.
+pub(super) fn told(queued: &QueuedError) -> Told {
     let is_unreachable = match queued.origin {
         libc::SO_EE_ORIGIN_ICMP => queued.kind == UNREACHABLE_V4 && queued.code != TOO_LARGE_V4,
         libc::SO_EE_ORIGIN_ICMP6 => queued.kind == UNREACHABLE_V6,
         // This host's own word, of a datagram that is larger than its link takes.
         _ => return Told::Nothing,
     };
+    if is_unreachable { Told::Unreachable } else { Told::Other }
+}
+
+/// What an error means for a socket whose other end is `peer`.
+fn meaning(queued: &QueuedError, peer: Option<SocketAddr>) -> Told {
     // Of an address of a link, which link is not part of what is quoted.
     let place = |at: SocketAddr| (at.ip().to_canonical(), at.port());
     let is_of_peer = peer.is_some() && queued.to.map(place) == peer.map(place);
-    if is_unreachable && is_of_peer { Told::Unreachable } else { Told::Other }
+    match told(queued) {
+        Told::Unreachable if !is_of_peer => Told::Other,
+        told => told,
+    }
 }
 
 /// Sends a datagram, if the kernel takes it now, and notes what is said of earlier ones.
@@ -106,12 +114,12 @@ pub(super) fn send(open: &Open, transmit: &Transmit<'_>, is_refused: &AtomicBool
     }
     // The error is mostly that of an earlier one, and told once: this one has not left for it. If the error
     // is its own, it comes again, and quinn logs it now and then.
-    open.send(transmit)
+    open.send_or_lose(transmit)
 }
 
 /// Whether an error is that of the very datagram that is sent, which is lost: it is too large for the link,
 /// or the link's queue is full. (Of the latter the kernel tells only those who ask for errors.)
-fn is_of_its_own(error: &io::Error) -> bool {
+pub(super) fn is_of_its_own(error: &io::Error) -> bool {
     let errors = [Errno::MSGSIZE, Errno::NOBUFS];
     errors.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
@@ -255,7 +263,7 @@ mod tests {
     fn only_a_word_of_icmp_that_nobody_is_reached_at_the_very_place_counts() {
         let at = |address: &str| address.parse::<SocketAddr>().unwrap();
         let (v4, v6) = (at("192.0.2.1:443"), at("[2001:db8::1]:443"));
-        let said = |origin, kind, code, to| QueuedError { origin, kind, code, to: Some(to) };
+        let said = |origin, kind, code, to| QueuedError { origin, kind, code, to: Some(to), quoted: 0 };
         let (icmp, icmp6) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6);
         // Network, host, port; prohibited, of a network, of a host, by a filter.
         for code in [0, 1, 3, 9, 10, 13] {
