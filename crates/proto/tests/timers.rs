@@ -437,8 +437,9 @@ fn a_path_that_may_fail_soon_is_asked_after_a_second_however_patient_its_connect
     sim.server_accepts();
     sim.client.set_at_risk(PATH, true);
     sim.write(Side::Server, id, 5000);
-    sim.advance(ms(500));
+    sim.advance(ms(400));
     assert_eq!(sim.read_all(Side::Client), 5000);
+    sim.advance(ms(100));
     let sent = sim.carriers[0].up.boundaries.len();
     sim.advance(ms(1500));
     assert!(sim.carriers[0].up.boundaries.len() > sent, "nothing was asked");
