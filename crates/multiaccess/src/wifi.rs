@@ -69,7 +69,7 @@ pub(crate) async fn take(shared: Arc<Shared>, mut radios: Radios) {
         shared.set_wifi(known.take(MOST).filter(|_| is_told).collect());
         tokio::select! {
             told = radios.changed(), if is_told => is_told = told.is_ok(),
-            // Its number may be another one. The sender lives as long as this runs.
+            // An interface may have another number now. The sender lives as long as this runs.
             _ = paths.changed() => {}
         }
     }

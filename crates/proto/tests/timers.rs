@@ -426,3 +426,21 @@ fn a_heartbeat_that_is_shorter_than_a_second_stays_where_a_path_may_fail_soon() 
     let signs = sim.carriers[0].up.boundaries.len() - sent;
     assert!((15..=20).contains(&signs), "one each half second: {signs}");
 }
+
+/// Also after the peer has sent, when a patient connection would ask later.
+#[test]
+fn a_path_that_may_fail_soon_is_asked_after_a_second_however_patient_its_connection_is() {
+    let mut config = Config::default();
+    (config.timeouts.suspect_least, config.timeouts.suspect_most) = (secs(10), secs(10));
+    let (mut sim, id) = steady(Options { client: config, ..Options::default() });
+    sim.advance(secs(30));
+    sim.server_accepts();
+    sim.client.set_at_risk(PATH, true);
+    sim.write(Side::Server, id, 5000);
+    sim.advance(ms(400));
+    assert_eq!(sim.read_all(Side::Client), 5000);
+    sim.advance(ms(100));
+    let sent = sim.carriers[0].up.boundaries.len();
+    sim.advance(ms(1500));
+    assert!(sim.carriers[0].up.boundaries.len() > sent, "nothing was asked");
+}

@@ -2,7 +2,7 @@
 
 mod run;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +44,8 @@ struct Inner {
     /// What connections do without a manager.
     own: Usage,
     table: Table,
+    /// What the endpoint was told of Wi-Fi: of local addresses, in dBm.
+    signals: Mutex<BTreeMap<IpAddr, i8>>,
     /// There is something to ask.
     nudge: Notify,
     /// The handle was dropped: nothing more is chosen. Held while something is.
@@ -84,6 +86,7 @@ impl Steering {
             intents,
             own: Usage { policy, mode },
             table: Table::default(),
+            signals: Mutex::default(),
             nudge: Notify::new(),
             is_over: Mutex::new(false),
             tell: Box::new(tell),
@@ -152,11 +155,20 @@ impl Inner {
         }
     }
 
-    /// The endpoint's connections hear how the Wi-Fi of local addresses is received, in dBm.
-    fn tell_signals(&self, known: &HashMap<IpAddr, i8>) {
-        if let Some(_choosing) = self.choosing() {
+    /// This is known from now on of how the Wi-Fi of local addresses is received, in dBm. The endpoint hears
+    /// of it if it is something else than before.
+    fn tell_signals(&self, known: BTreeMap<IpAddr, i8>) {
+        let Some(_choosing) = self.choosing() else { return };
+        let mut told = self.signals();
+        if *told != known {
             self.endpoint.set_signals(known.iter().map(|(ip, dbm)| (*ip, *dbm)));
+            *told = known;
         }
+    }
+
+    /// What the endpoint was told of Wi-Fi.
+    fn signals(&self) -> MutexGuard<'_, BTreeMap<IpAddr, i8>> {
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All connections go on without a manager.
@@ -192,8 +204,10 @@ impl Inner {
             }
         }
         self.endpoint.set_paths(self.own.policy.clone(), self.own.mode);
-        // Nobody tells of Wi-Fi any more.
-        self.endpoint.set_signals([]);
+        // Nobody tells of Wi-Fi any more. What somebody else tells, where no manager did, stays.
+        if !self.signals().is_empty() {
+            self.endpoint.set_signals([]);
+        }
     }
 }
 

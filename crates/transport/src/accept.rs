@@ -135,7 +135,8 @@ fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shar
     }
     // Answer at once; the driver learns of the path, and of an error if there is one.
     let _ = path.flush(&**shared);
-    shared.with(|_| ());
+    // The path may have been up before the connection knew where it is.
+    shared.with(|state| shared.hear_signals_in(state));
 }
 
 async fn dispatch<A: Arrival>(

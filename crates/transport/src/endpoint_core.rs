@@ -36,6 +36,7 @@ use crate::policy::PathPolicy;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
+use crate::signal::Received;
 use crate::sockets::{BindPlan, Sockets};
 use crate::stun::StunServer;
 use crate::tls::TlsIdentity;
@@ -70,6 +71,8 @@ pub(crate) struct EndpointCore {
     pub(crate) announcements: Arc<Announcements>,
     /// What those hear who listen to the endpoint.
     pub(crate) bulletin: Arc<Bulletin>,
+    /// What is known of the Wi-Fi of the host's addresses.
+    pub(crate) received: Arc<Received>,
     pub(crate) plan: BindPlan,
     pub(crate) monitor: Arc<dyn AddressMonitor>,
     pub(crate) addresses: watch::Receiver<Arc<AddressSet>>,
@@ -233,6 +236,7 @@ impl EndpointCore {
         let shared =
             Shared::new(engine, self.key.clone(), remote, self.policy.clone(), self.announcements.clone());
         shared.tell_endpoint(self.bulletin.clone());
+        shared.follow_signals(self.received.clone());
         shared.learn_into(self.aliases.clone());
         shared
     }

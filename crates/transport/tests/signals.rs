@@ -64,6 +64,11 @@ fn is_signal(event: &ConnectionEvent) -> bool {
     signal_of(event).is_some()
 }
 
+/// Whether something is heard of this path.
+fn is_of(wanted: u64) -> impl Fn(&ConnectionEvent) -> bool {
+    move |event| signal_of(event).is_some_and(|(path, _)| path == wanted)
+}
+
 /// Which path came up, and where.
 fn up_at(event: &ConnectionEvent) -> Option<(u64, IpAddr)> {
     match event {
@@ -108,34 +113,57 @@ async fn a_path_whose_wifi_is_received_weakly_is_told_of_once_and_on_its_own_sid
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_path_that_came_up_over_weak_wifi_hears_of_it_by_the_next_word() {
-    let (client, _server, at, [caller, _called]) = pair(5).await;
-    let mut events = client.events();
-    caller.set_signals([(ip(5), -60)]);
+async fn a_path_that_comes_up_over_weak_wifi_is_told_of_without_another_word_on_both_sides() {
+    let (client, server, at, [caller, called]) = pair(5).await;
+    let (mut here, mut there) = (client.events(), server.events());
+    let first = client.stats().paths.first().expect("a path").id;
+    caller.set_signals([(ip(5), -60), (ip(7), -90)]);
+    called.set_signals([(ip(6), -90)]);
+    let weak = |path| ConnectionEvent::PathSignal { path, dbm: Some(-90), is_weak: true };
+    assert_eq!(next(&mut there, is_of(first)).await, weak(first));
     at.set([ip(7)]);
-    let there = next(&mut events, |event| up_at(event).is_some_and(|(_, local)| local == ip(7))).await;
-    let (there, _) = up_at(&there).unwrap();
-    // The first path is gone, and nothing is heard of it.
-    caller.set_signals([(ip(5), -90), (ip(7), -90)]);
-    let is_its = |event: &ConnectionEvent| signal_of(event).is_some_and(|(path, _)| path == there);
-    let told = next(&mut events, is_its).await;
-    assert_eq!(told, ConnectionEvent::PathSignal { path: there, dbm: Some(-90), is_weak: true });
+    let is_first =
+        |event: &ConnectionEvent| is_signal(event) || up_at(event).is_some_and(|(_, local)| local == ip(7));
+    let up = next(&mut here, is_first).await;
+    let (second, _) = up_at(&up).expect("a path is up before more is told of it");
+    for events in [&mut here, &mut there] {
+        assert_eq!(next(events, is_of(second)).await, weak(second));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_read_back_hears_of_weak_wifi_without_another_word() {
+    let (client, _server, _at, [caller, _called]) = pair(9).await;
+    caller.set_signals([(ip(9), -90)]);
+    let asleep = client.suspend(LIMIT).await.unwrap();
+    let awake = caller.resume(&asleep).await.unwrap();
+    let heard = async {
+        while known(&awake) != Some((-90, true)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, heard).await.expect("its path should have a signal");
 }
 
 /// As `set_at_risk` of the engine has it, whose times its own tests check.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_path_over_weak_wifi_is_asked_for_signs_of_life() {
-    let (client, _server, _at, [caller, _called]) = pair(11).await;
-    let sent = || client.stats().paths.first().map_or(0, |path| path.bytes_sent);
+    let (weak, _weak_server, _at, [caller, _called]) = pair(11).await;
+    let (well, _well_server, _well_at, [other, _other_called]) = pair(13).await;
     caller.set_signals([(ip(11), -90)]);
+    other.set_signals([(ip(13), -60)]);
+    let sent = || [&weak, &well].map(|it| it.stats().paths.first().map_or(0, |path| path.bytes_sent));
     let asked = async {
-        // Left alone, it would say nothing for a minute once the connection has begun.
-        for _ in 0..8 {
-            let seen = sent();
-            while sent() == seen {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+        let (mut seen, mut asked) = (sent(), [0; 2]);
+        // Both say something when they begin, and then only the one that is asked.
+        while asked[0] < asked[1] + 8 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let now = sent();
+            for (asked, (now, seen)) in asked.iter_mut().zip(now.into_iter().zip(seen)) {
+                *asked += u32::from(now != seen);
             }
+            seen = now;
         }
     };
-    timeout(LIMIT * 2 - Duration::from_secs(10), asked).await.expect("nothing was asked");
+    timeout(LIMIT * 2, asked).await.expect("no more was asked there than where the signal is well");
 }

@@ -9,7 +9,7 @@ use crate::ids::{PathId, Side};
 use crate::path::Path;
 use crate::session::ending::Wait;
 
-/// No more silence than this is left unasked on a path that may fail soon.
+/// After so much silence, at most, a client asks whether a path that may fail soon still works.
 const AT_RISK: Duration = Duration::from_secs(1);
 
 impl Connection {
@@ -147,7 +147,7 @@ impl Connection {
             // one, would come before the silence has lasted for too long.
             Side::Client if path.liveness.expects_more() => {
                 let interval = (path.patience(self.silence()) / 4).max(self.silence().least / 2);
-                let silent = idle_since.checked_add(interval);
+                let silent = idle_since.checked_add(interval.min(heartbeat));
                 // Nor is much known of the round trip yet, by which a silence is judged.
                 let rtt = path.figures.rtt();
                 let asked = path.liveness.asked();

@@ -1,6 +1,6 @@
 //! The task that hears of connections and of the manager, asks, and measures.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,8 +47,6 @@ pub(super) struct Run {
     asks_for_new: bool,
     meter: Meter,
     began: Instant,
-    /// What the endpoint was told of Wi-Fi.
-    signals: HashMap<IpAddr, i8>,
 }
 
 impl Run {
@@ -65,7 +63,6 @@ impl Run {
             asks_for_new: false,
             meter: Meter::default(),
             began: now,
-            signals: HashMap::new(),
         }
     }
 
@@ -119,13 +116,13 @@ impl Run {
         match standing {
             Standing::Unknown => {}
             Standing::Gone(why) => {
-                self.hear_signals(HashMap::new());
+                self.inner.tell_signals(BTreeMap::new());
                 if std::mem::take(&mut self.is_there) {
                     self.inner.go_on_alone(&why);
                 }
             }
             Standing::There(paths) => {
-                self.hear_signals(signals(&paths));
+                self.inner.tell_signals(signals(&paths));
                 let is_due = match change(&self.known, &paths) {
                     _ if !self.is_there => true,
                     Change::Networks => true,
@@ -141,20 +138,9 @@ impl Run {
         }
     }
 
-    /// This is known of Wi-Fi from now on.
-    fn hear_signals(&mut self, known: HashMap<IpAddr, i8>) {
-        if self.signals != known {
-            self.signals = known;
-            self.inner.tell_signals(&self.signals);
-        }
-    }
-
     /// Takes note of what happened to a connection.
     fn hear(&mut self, event: EndpointEvent) {
         let now = Instant::now();
-        if !self.signals.is_empty() && may_have_new_paths(&event) {
-            self.inner.tell_signals(&self.signals);
-        }
         let table = &self.inner.table;
         match event {
             EndpointEvent::Established { id, peer, side: Side::Client } => table.add(id, peer, now),
@@ -317,17 +303,5 @@ impl Run {
 
     fn usage(&self, verdict: &Verdict, intents: &Intents) -> Usage {
         Usage::of(verdict, intents, &self.known, &self.inner.own)
-    }
-}
-
-/// Whether a path may have come up of whose Wi-Fi nothing was said yet.
-fn may_have_new_paths(event: &EndpointEvent) -> bool {
-    let is_up = |event: &ConnectionEvent| {
-        matches!(event, ConnectionEvent::PathUp { .. } | ConnectionEvent::Missed(_))
-    };
-    match event {
-        EndpointEvent::Established { .. } | EndpointEvent::Missed(_) => true,
-        EndpointEvent::Connection { event, .. } => is_up(event),
-        _ => false,
     }
 }

@@ -221,6 +221,7 @@ impl Builder {
                 dialled: Mutex::default(),
                 announcements: Arc::new(Announcements::default()),
                 bulletin: Arc::default(),
+                received: Arc::default(),
                 config: config.clone(),
                 plan: BindPlan { port, ..plan.clone() },
                 monitor: monitor.clone(),

@@ -153,6 +153,7 @@ impl Shared {
             }
             self.tell(state, ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
         }
+        self.hear_signals_in(state);
         self.mover.look();
     }
 

@@ -25,6 +25,7 @@ use crate::cause::DownCause;
 use crate::locator::Locator;
 use crate::locked::Holding;
 use crate::path_io::PathIo;
+use crate::signal::Received;
 use crate::whereabouts::Nearness;
 
 /// Has somebody drive a connection again that rested.
@@ -56,6 +57,8 @@ pub(crate) struct State {
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
+    /// What the endpoint is told of Wi-Fi.
+    pub(super) received: Option<Arc<Received>>,
     /// Client: the server's owner has said that its end goes to this key, which may be there.
     pub(crate) assigned: Option<Box<(EndpointId, Vec<SocketAddr>)>>,
     /// Client: the next attempt looks for the server under the key that it had.
@@ -102,6 +105,7 @@ impl State {
             told: Vec::new(),
             farewell_cut: false,
             feed: Feed::default(),
+            received: None,
             assigned: None,
             wants_former: false,
             revive: None,
