@@ -227,21 +227,31 @@ impl Future for Driver {
 mod tests {
     use std::net::IpAddr;
 
+    use socket2::SockRef;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use whimbrel_base::{ConnectionId, SecretKey};
-    use whimbrel_proto::{CloseCode, Config, Connection as Engine};
+    use whimbrel_proto::{CloseCode, Config, Connection as Engine, PathEnd};
 
     use super::*;
     use crate::carrier::{CarrierKind, Carriers, TcpCarrier};
+    use crate::cause::DownCause;
     use crate::locked;
     use crate::path_io::PathIo;
     use crate::tls::{TlsChannel, TlsIdentity};
     use crate::{Allow, Endpoint, ListenOptions, ManualMonitor};
 
-    /// Its peer never ends its side of the carrier: only the timer ends the wait.
-    #[tokio::test]
-    async fn a_connection_that_was_given_up_ends_although_its_peer_stays_silent() {
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// A connection's end that has dialled its only path just now.
+    struct Dialled {
+        shared: Arc<Shared>,
+        path: Arc<PathIo>,
+        /// What its peer has accepted, and says nothing by.
+        silent: TcpStream,
+    }
+
+    async fn dialled() -> Dialled {
         let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
         let now = Instant::now();
         let mut engine =
@@ -252,13 +262,20 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let remote = listener.local_addr().unwrap();
         let socket = TcpStream::connect(remote).await.unwrap();
-        let silent = listener.accept().await.unwrap();
+        let (silent, _) = listener.accept().await.unwrap();
         let config = TlsIdentity::new(&ours).unwrap().clients.direct(theirs.id()).unwrap();
         let tls = TlsChannel::client(config, theirs.id()).unwrap();
         let local = socket.local_addr().unwrap();
         let carrier = TcpCarrier::new(id, CarrierKind::Tcp, socket, tls, Vec::new());
-        shared.with(|state| state.paths.push(Arc::new(PathIo::tcp(id, local, remote.into(), carrier))));
+        let path = Arc::new(PathIo::tcp(id, local, remote.into(), carrier));
+        shared.with(|state| state.paths.push(path.clone()));
+        Dialled { shared, path, silent }
+    }
 
+    /// Its peer never ends its side of the carrier: only the timer ends the wait.
+    #[tokio::test]
+    async fn a_connection_that_was_given_up_ends_although_its_peer_stays_silent() {
+        let Dialled { shared, silent, .. } = dialled().await;
         let driver = tokio::spawn(Driver::new(shared.clone()));
         // The path is up and its timer runs.
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -266,6 +283,27 @@ mod tests {
         let over = tokio::time::timeout(FAREWELL * 5, driver).await;
         assert!(over.is_ok(), "the driver waits for a peer that says nothing");
         drop(silent);
+    }
+
+    /// The kernel tells it once: whoever reads comes to an end then, and does not learn why.
+    #[tokio::test]
+    async fn a_reset_that_comes_to_light_by_asking_for_icmp_ends_the_path_and_is_told_as_the_cause() {
+        let Dialled { shared, path, silent } = dialled().await;
+        SockRef::from(&silent).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(silent);
+        let begun = Instant::now();
+        while path.cause(PathEnd::Silent) != DownCause::Reset {
+            assert!(begun.elapsed() < LIMIT, "no reset is told");
+            path.falls_silent(Instant::now(), None);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let driver = tokio::spawn(Driver::new(shared.clone()));
+        while !shared.lock().paths.is_empty() {
+            assert!(begun.elapsed() < LIMIT, "the path goes on");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        driver.abort();
+        assert_eq!(path.cause(PathEnd::Silent), DownCause::Reset);
     }
 
     /// Of what a small message takes here, locks are a good part. On each side: a turn of the driver takes

@@ -87,6 +87,7 @@ impl PathIo {
     pub(crate) fn falls_silent(&self, now: Instant, since_ack: Option<Duration>) {
         match &self.carrier {
             Carrier::Tcp(tcp) => {
+                // It ends when it is read next.
                 if let Some(error) = tcp.ask_of_silence(now, since_ack) {
                     self.note_cause((&error).into());
                 }

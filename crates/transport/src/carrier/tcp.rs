@@ -69,7 +69,8 @@ struct Outgoing {
     ended: bool,
 }
 
-/// Whether it is what a host or router has said: no port, host or network, or prohibited.
+/// Whether it is what a host or router has said: no port, host or network, or prohibited. (It may be this
+/// host, which has no route any more.)
 fn is_refusal(error: &io::Error) -> bool {
     let errors = [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::ACCESS];
     errors.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
@@ -411,8 +412,10 @@ impl TcpCarrier {
     }
 
     /// Asks the kernel what it has heard of a path that is silent, which it keeps to itself until it gives up
-    /// (ICMP; of MPTCP it tells nothing). The last acknowledgement came so long ago. An error that ends the
-    /// connection is told here alone.
+    /// (ICMP; of MPTCP it tells nothing). The last acknowledgement came so long ago.
+    ///
+    /// Returns the error that has ended the connection, if one has. It is told once: whoever reads now comes
+    /// to the end of what has arrived, and does not learn why.
     pub(crate) fn ask_of_silence(&self, now: Instant, since_ack: Option<Duration>) -> Option<PathError> {
         asks_the_kernel();
         let error = self.socket.take_error().ok().flatten();
@@ -422,7 +425,17 @@ impl TcpCarrier {
         } else if since_ack.and_then(|ago| now.checked_sub(ago)) > *refused {
             *refused = None;
         }
-        error.filter(is_end).map(PathError::Io)
+        drop(refused);
+        // What is kept until the kernel gives up is its reason then.
+        error.filter(|error| is_end(error) || self.is_over()).map(PathError::Io)
+    }
+
+    /// Nothing comes or goes any more.
+    fn is_over(&self) -> bool {
+        asks_the_kernel();
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let asked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        asked.is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// That nobody is reached at the other end was heard when the path fell silent.

@@ -52,8 +52,10 @@ impl Talk {
         let server = net.server.wait(listener.accept()).unwrap();
         // No machine is so busy that a path of this test falls silent for it, nor that its client leaves it
         // before the server has noticed that it is silent.
-        let least = if talker == Talker::Client { secs(1) } else { secs(3) };
-        client.set_timeouts(Timeouts { suspect_least: least, ..Timeouts::default() }).unwrap();
+        let least = if talker == Talker::Client { secs(1) } else { secs(4) };
+        for (side, suspect_least) in [(&client, least), (&server, secs(1))] {
+            side.set_timeouts(Timeouts { suspect_least, ..Timeouts::default() }).unwrap();
+        }
         let heard = match talker {
             Talker::Client => talk((&net.client, &client), (&net.server, &server)),
             Talker::Server => talk((&net.server, &server), (&net.client, &client)),

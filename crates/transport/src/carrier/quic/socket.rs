@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, UdpPoller};
@@ -42,8 +41,6 @@ pub use self::outlet::Outlet;
 
 /// Notices that wait to be read; more are lost, as datagrams are.
 const NOTICE_BACKLOG: usize = 64;
-/// Until a full socket is tried again, where the runtime cannot tell: its link sends less than it holds.
-const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A datagram that is a notice, and where it came from.
 pub(crate) type Heard = (Vec<u8>, SocketAddr);
@@ -123,15 +120,6 @@ impl Open {
             self.full.store(true, Ordering::Relaxed);
         }
         result
-    }
-
-    /// Waits until the kernel takes more.
-    async fn takes_more(&self) -> io::Result<()> {
-        // Once an error was queued (ICMP) the runtime takes the socket for writable for good, full or not.
-        if self.io.ready(Interest::WRITABLE).await?.is_write_closed() {
-            tokio::time::sleep(FULL_PAUSE).await;
-        }
-        Ok(())
     }
 
     /// What came, where that can be read without waiting.
@@ -386,7 +374,12 @@ impl AsyncUdpSocket for QuicSocket {
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let Some(open) = self.open() else { return Ok(()) };
         match &self.role {
-            Role::Listening { .. } => open.send(transmit),
+            Role::Listening { .. } => {
+                if let Some(hearing) = &self.hearing {
+                    hearing.places().send(transmit.destination, transmit.contents);
+                }
+                open.send(transmit)
+            }
             Role::Dialling => refusals::send(&open, transmit, &self.is_refused),
             Role::Relayed { envelope, .. } => {
                 // What cannot be sent is lost, as datagrams are.
@@ -462,6 +455,7 @@ impl AsyncUdpSocket for QuicSocket {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::future::poll_fn;
+    use std::time::Duration;
 
     use socket2::{Domain, Socket, Type};
 

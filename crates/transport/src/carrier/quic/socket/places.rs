@@ -9,29 +9,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Bytes of a datagram in which its mark is, whatever its header.
-pub(super) const QUOTED: usize = 14;
+/// Bytes of a datagram in which its mark is.
+pub(super) const QUOTED: usize = SHORT_AT + MARK;
 
 const LONG_HEADER: u8 = 0x80;
-/// Bytes of an id that make a mark; shorter ones make none.
+/// Bytes of an id that make a mark.
 const MARK: usize = 8;
-/// Where an id stands behind a short header (RFC 8999 §5.2), and where behind a long one, with its length
-/// before it (§5.1).
+/// Where an id stands behind a short header (RFC 8999 §5.2).
 const SHORT_AT: usize = 1;
-const LONG_AT: usize = 6;
 
-/// The beginning of the id of whom a datagram of QUIC is for. `None` if that is not there, or too short.
+/// The beginning of the id of whom a datagram of QUIC is for. `None` if that is not there.
+///
+/// A long header makes none: paths that are established send short ones, and whoever forges where a first
+/// packet comes from has an answer sent there, behind a long one, to an id of its own choice.
 fn mark(datagram: &[u8]) -> Option<u64> {
-    let first = *datagram.first()?;
-    let at = if first & LONG_HEADER == 0 {
-        SHORT_AT
-    } else if usize::from(*datagram.get(LONG_AT - 1)?) >= MARK {
-        LONG_AT
-    } else {
+    if *datagram.first()? & LONG_HEADER != 0 {
         return None;
-    };
-    let id: [u8; MARK] = datagram.get(at..at + MARK)?.try_into().ok()?;
-    Some(u64::from_be_bytes(id)).filter(|mark| *mark != NOTHING)
+    }
+    let id = datagram.get(SHORT_AT..)?.first_chunk::<MARK>()?;
+    Some(u64::from_be_bytes(*id)).filter(|mark| *mark != NOTHING)
 }
 
 /// Instead of the mark of what was sent.
@@ -63,7 +59,7 @@ struct Place {
 }
 
 impl Places {
-    /// A datagram of QUIC is sent there.
+    /// A datagram of QUIC is sent there. (How others begin, such as answers to STUN, strangers may know.)
     pub(super) fn send(&self, to: SocketAddr, datagram: &[u8]) {
         let Some(mark) = mark(datagram) else { return };
         if let Some(place) = self.read().get(&at(to)) {
@@ -194,7 +190,7 @@ mod tests {
         }
         places.refuse(SocketAddr::new(place(1).ip(), 4434), &packet([7; 8]));
         assert!(!leading.is_refused(), "of another port");
-        places.refuse(place(1), &packet([7; 8])[..QUOTED - 5]);
+        places.refuse(place(1), &packet([7; 8])[..QUOTED]);
         assert!(leading.is_refused() && !other.is_refused());
         // Of one that no path leads to there is nothing to note.
         places.refuse(place(3), &packet([7; 8]));
@@ -235,19 +231,29 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_known_by_its_id_behind_a_short_and_a_long_header() {
+    fn a_datagram_is_known_by_its_id_behind_a_short_header() {
         let id = [1, 2, 3, 4, 5, 6, 7, 8];
-        let long = |length: u8| [&[0xc0_u8, 0, 0, 0, 1, length][..], &id, &[0; 20]].concat();
-        let expected = Some(u64::from_be_bytes(id));
-        assert_eq!(mark(&packet(id)), expected);
-        assert_eq!(mark(&long(8)[..QUOTED]), expected);
-        assert_eq!(mark(&long(20)), expected, "its beginning");
-        assert_eq!(mark(&long(4)), None);
-        assert_eq!(mark(&packet([0; 8])), None, "it would match where nothing was sent");
+        assert_eq!(mark(&packet(id)[..QUOTED]), Some(u64::from_be_bytes(id)));
         for length in 0..QUOTED {
-            assert_eq!(mark(&long(8)[..length]), None, "{length}");
+            assert_eq!(mark(&packet(id)[..length]), None, "{length}");
         }
-        assert_eq!((mark(&packet(id)[..8]), mark(&packet(id)[..9])), (None, expected));
+        assert_eq!(mark(&packet([0; 8])), None, "it would match where nothing was sent");
+    }
+
+    /// It is sent to wherever a first packet says that it comes from, and to the id that this says.
+    #[test]
+    fn what_strangers_can_have_sent_to_a_place_is_not_what_makes_them_believed() {
+        let places = places();
+        let leading = Leading::new(places.clone(), place(1));
+        places.send(place(1), &packet([7; 8]));
+        let answer = [&[0xc0_u8, 0, 0, 0, 1, 8][..], &[9; 8], &[0; 20]].concat();
+        places.send(place(1), &answer);
+        for quoted in [&answer[..], &answer[..QUOTED], &packet([9; 8])[..]] {
+            places.refuse(place(1), quoted);
+            assert!(!leading.is_refused(), "{quoted:?}");
+        }
+        places.refuse(place(1), &packet([7; 8]));
+        assert!(leading.is_refused(), "what was sent on the path still counts");
     }
 
     #[test]

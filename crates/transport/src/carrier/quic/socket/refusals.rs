@@ -140,6 +140,7 @@ mod tests {
     use tokio::io::Interest;
 
     use super::super::QuicSocket;
+    use super::super::poller::registered_again;
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(20);
@@ -241,6 +242,28 @@ mod tests {
         assert_eq!(empty(&open), Told::Unreachable);
         flood(&open);
         assert_eq!(empty(&open), Told::Nothing);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_was_told_of_an_error_tells_by_a_copy_when_it_takes_more() {
+        let (socket, at) = dialling_nobody(11);
+        send_until_refused(&socket, at).await;
+        let open = socket.open().unwrap();
+        let told = open.io.ready(Interest::ERROR);
+        assert!(tokio::time::timeout(LIMIT, told).await.unwrap().unwrap().is_error());
+        let begun = Instant::now();
+        loop {
+            // What was sent last may be told of a little later.
+            empty(&open);
+            let copy = registered_again(&open).unwrap();
+            let ready = copy.ready(Interest::WRITABLE);
+            let ready = tokio::time::timeout(LIMIT, ready).await.unwrap().unwrap();
+            if ready.is_writable() && !ready.is_write_closed() {
+                break;
+            }
+            assert!(begun.elapsed() < LIMIT, "a copy tells no more than the socket");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// The runtime takes it for writable from then on.
