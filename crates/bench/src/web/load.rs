@@ -13,7 +13,7 @@ use super::client::{Dialler, Got, WebClient};
 const PARALLEL: usize = 32;
 /// For one to begin.
 const DIAL: Duration = Duration::from_secs(20);
-/// What each brings first, where all begin together.
+/// Bytes of the object that each brings first, where all begin together.
 const FIRST: u64 = 1;
 /// Slow start is over, and queues have their size.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -63,8 +63,8 @@ impl Load {
         Self::begin(dialler, connections, bytes, Opened::Here).await
     }
 
-    /// The same, but each has brought a byte of the server before the first of all asks for those: what
-    /// stands between takes connections that do not lead to the server yet, and may not have time for them then.
+    /// Opens them likewise, but has each bring a byte of the server before the first one asks for those: what
+    /// is between may take connections that do not lead to the server yet, and have no time for them then.
     pub(crate) async fn start_together(dialler: Dialler, connections: usize, bytes: u64) -> Result<Self> {
         Self::begin(dialler, connections, bytes, Opened::ToServer).await
     }
@@ -84,7 +84,7 @@ impl Load {
         }
         let (counts, mut running) = (Arc::<Counts>::default(), JoinSet::new());
         for client in clients {
-            running.spawn(ask_on(dialler, client, opened, bytes, counts.clone()));
+            running.spawn(ask_on(dialler, client, bytes, counts.clone()));
         }
         Ok(Self { counts, running })
     }
@@ -131,14 +131,9 @@ async fn open(dialler: Dialler, opened: Opened) -> Result<WebClient> {
 }
 
 /// Asks for one object after the other, over new connections where the one before is closed.
-async fn ask_on(
-    dialler: Dialler,
-    mut client: WebClient,
-    opened: Opened,
-    bytes: u64,
-    counts: Arc<Counts>,
-) -> Result<()> {
-    let mut was_used = opened == Opened::ToServer;
+async fn ask_on(dialler: Dialler, mut client: WebClient, bytes: u64, counts: Arc<Counts>) -> Result<()> {
+    // The first object comes over the connection that was opened: another one may not lead to the server yet.
+    let mut was_used = false;
     loop {
         let count = |_: u64, piece: &[u8]| {
             counts.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);

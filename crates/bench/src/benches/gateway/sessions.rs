@@ -1,15 +1,19 @@
-//! What many sessions through `whimbrel gateway serve` carry, and what they cost it under load, beside HAProxy.
+//! What many sessions through `whimbrel gateway serve` carry, and what they cost it under load, beside
+//! HAProxy.
 //!
-//! Programs connect to `whimbrel proxy socks`, which leads through the gateway to a web server. The peer of whose rate
-//! 0.9 is asked does the same work: HAProxy in TCP mode on the client's host, which takes connections in the clear and
-//! passes them on by TLS, and another one in the gateway's place, which passes them on in the clear. HAProxy alone,
-//! which encrypts nothing, is measured beside them. Clients and server are in this process, the same for all, and the
-//! processors are shared by everything. All sessions lead to the server before the first of them carries much:
-//! HAProxy takes a connection before it has one to the server, makes its TLS handshakes behind everything else,
-//! and carried 40 to 150 of 1000 where it had to make them beside bulk.
+//! Programs connect to `whimbrel proxy socks`, which leads through the gateway to a web server. The peer
+//! of whose rate 0.9 is asked does the same work: HAProxy in TCP mode on the client's host, which takes
+//! connections in the clear and passes them on by TLS, and another one in the gateway's place, which
+//! passes them on in the clear. HAProxy alone, which encrypts nothing, is measured beside them. Clients
+//! and server are in this process, the same for all, and the processors are shared by everything.
 //!
-//! Memory is measured behind a link that is slower than the server, so that the gateway has as much to keep as it
-//! keeps. What it may take is 64 KiB for each session, and twice what the link holds for all.
+//! All sessions lead to the server before the first of them carries much: HAProxy takes a connection
+//! before it has one to the server, makes its TLS handshakes behind everything else, and carried 40 to
+//! 150 of 1000 where it had to make them beside bulk. The subject's lead there before a program may use
+//! them.
+//!
+//! Memory is measured behind a link that is slower than the server, so that the gateway has as much to
+//! keep as it keeps. What it may take is 64 KiB for each session, and twice what the link holds for all.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -35,8 +39,9 @@ const PORT: u16 = 80;
 const RATE: Rate = Rate::mbit(100);
 const RTT: Duration = Duration::from_millis(50);
 const SERVER_RTT: Duration = Duration::from_millis(1);
-/// What the kernel holds of what a server has said. By itself it holds megabytes for each of those that wait: a
-/// thousand pass the limit of TCP for all hosts of the lab, and every connection there is held back then.
+/// Bytes of what a server has said that the kernel holds for each connection. By itself it holds a
+/// megabyte for each that waits: a thousand of them pass the limit of TCP for all hosts of the lab, and
+/// every connection there is held back then.
 const HELD: usize = 128 * 1024;
 /// For each session, in bytes.
 const EACH: f64 = 65_536.0;
