@@ -28,7 +28,7 @@ use crate::lab::{Chain, Hub, LIMIT, haproxy};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::sys;
-use crate::web::{Content, Load, WebServer};
+use crate::web::{Content, Counted, Load, WebServer};
 
 const FEW: usize = 16;
 const MANY: usize = 1000;
@@ -55,6 +55,8 @@ const SPEC: Spec = Spec {
             64 KiB and twice what the link holds",
     metrics: &[
         Metric { key: "rate", unit: "Gbit/s" },
+        // That brought something while it was measured.
+        Metric { key: "carrying", unit: "sessions" },
         Metric { key: "memory", unit: "KiB each" },
         Metric { key: "over", unit: "KiB each" },
     ],
@@ -93,9 +95,11 @@ pub(crate) fn run(plan: &Plan, sessions: Option<usize>, output: &mut Output) -> 
         for count in [FEW, many] {
             for system in rotated(&System::ALL, round) {
                 let case = format!("bulk, sessions {count}");
-                let rate = carried(&chain, server.address, system, count, length)
+                let counted = carried(&chain, server.address, system, count, length)
                     .with_context(|| format!("{case} by {}", system.name()))?;
-                let trial = Trial::new(system.name(), round).in_case(case).with("rate", rate);
+                let trial = Trial::new(system.name(), round).in_case(case);
+                let trial = trial.with("rate", counted.gigabits_per_second());
+                let trial = trial.with("carrying", counted.carrying() as f64);
                 output.trial(&SPEC, &trial);
                 trials.push(trial);
             }
@@ -127,14 +131,14 @@ fn allowed(sessions: usize) -> f64 {
     EACH + 2.0 * RATE.bytes_in(RTT) as f64 / sessions as f64
 }
 
-/// Gbit/s that the clients get over so many connections.
+/// What the clients get over so many connections.
 fn carried(
     chain: &Chain,
     server: SocketAddr,
     system: System,
     sessions: usize,
     length: Duration,
-) -> Result<f64> {
+) -> Result<Counted> {
     let place = Place {
         client: &chain.client.host,
         gateway: &chain.relay.host,
@@ -142,10 +146,9 @@ fn carried(
         server,
     };
     let through = Through::start(place, system, sessions)?;
-    let counted = chain.client.within(LIMIT + length, "load", async {
+    chain.client.within(LIMIT + length, "load", async {
         Load::start_together(through.dialler, sessions, OBJECT).await?.measure(length).await
-    })??;
-    Ok(counted.gigabits_per_second())
+    })?
 }
 
 /// The most memory that the gateway's process has more than without sessions, for each, in bytes.
