@@ -9,5 +9,5 @@ mod server;
 
 pub(crate) use self::client::{Dialler, Way};
 pub(crate) use self::content::Content;
-pub(crate) use self::load::Load;
+pub(crate) use self::load::{Counted, Load};
 pub(crate) use self::server::WebServer;

@@ -13,7 +13,7 @@ use super::client::{Dialler, Got, WebClient};
 const PARALLEL: usize = 32;
 /// For one to begin.
 const DIAL: Duration = Duration::from_secs(20);
-/// What each brings first, where all begin together.
+/// Bytes of the object that each brings first, where all begin together.
 const FIRST: u64 = 1;
 /// Slow start is over, and queues have their size.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -23,6 +23,8 @@ const WARM_UP: Duration = Duration::from_millis(300);
 pub(crate) struct Counted {
     bytes: u64,
     objects: u64,
+    /// Connections that brought something.
+    carrying: usize,
     took: Duration,
 }
 
@@ -34,12 +36,32 @@ impl Counted {
     pub(crate) fn objects_per_second(&self) -> f64 {
         self.objects as f64 / self.took.as_secs_f64()
     }
+
+    /// How many connections brought something: what is between may have left others waiting.
+    pub(crate) fn carrying(&self) -> usize {
+        self.carrying
+    }
 }
 
-#[derive(Default)]
 struct Counts {
-    bytes: AtomicU64,
+    /// Of each connection.
+    bytes: Vec<AtomicU64>,
     objects: AtomicU64,
+}
+
+impl Counts {
+    fn new(connections: usize) -> Self {
+        Self { bytes: (0..connections).map(|_| AtomicU64::new(0)).collect(), objects: AtomicU64::new(0) }
+    }
+
+    /// Bytes of each connection so far.
+    fn bytes(&self) -> Vec<u64> {
+        self.bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).collect()
+    }
+
+    fn objects(&self) -> u64 {
+        self.objects.load(Ordering::Relaxed)
+    }
 }
 
 /// How far a connection is before it is put to work.
@@ -63,8 +85,8 @@ impl Load {
         Self::begin(dialler, connections, bytes, Opened::Here).await
     }
 
-    /// The same, but each has brought a byte of the server before the first of all asks for those: what
-    /// stands between takes connections that do not lead to the server yet, and may not have time for them then.
+    /// Opens them likewise, but has each bring a byte of the server before the first one asks for those: what
+    /// is between may take connections that do not lead to the server yet, and have no time for them then.
     pub(crate) async fn start_together(dialler: Dialler, connections: usize, bytes: u64) -> Result<Self> {
         Self::begin(dialler, connections, bytes, Opened::ToServer).await
     }
@@ -82,9 +104,9 @@ impl Load {
         while let Some(client) = dialling.join_next().await {
             clients.push(client??);
         }
-        let (counts, mut running) = (Arc::<Counts>::default(), JoinSet::new());
-        for client in clients {
-            running.spawn(ask_on(dialler, client, opened, bytes, counts.clone()));
+        let (counts, mut running) = (Arc::new(Counts::new(clients.len())), JoinSet::new());
+        for (number, client) in clients.into_iter().enumerate() {
+            running.spawn(ask_on(dialler, client, bytes, (counts.clone(), number)));
         }
         Ok(Self { counts, running })
     }
@@ -92,11 +114,14 @@ impl Load {
     /// Counts for so long, after it has got going.
     pub(crate) async fn measure(&mut self, length: Duration) -> Result<Counted> {
         tokio::time::sleep(WARM_UP).await;
-        let (began, before) = (Instant::now(), self.now());
+        let (began, bytes, objects) = (Instant::now(), self.counts.bytes(), self.counts.objects());
         tokio::time::sleep(length).await;
-        let (took, now) = (began.elapsed(), self.now());
+        let (took, bytes_now) = (began.elapsed(), self.counts.bytes());
+        let objects = self.counts.objects() - objects;
         self.check()?;
-        Ok(Counted { bytes: now[0] - before[0], objects: now[1] - before[1], took })
+        let came: Vec<u64> = bytes_now.iter().zip(&bytes).map(|(now, before)| now - before).collect();
+        let carrying = came.iter().filter(|bytes| **bytes > 0).count();
+        Ok(Counted { bytes: came.iter().sum(), objects, carrying, took })
     }
 
     /// Sees to it that no connection has ended.
@@ -108,11 +133,6 @@ impl Load {
                 Err(error) => Err(error.context("a client ended")),
             },
         }
-    }
-
-    /// Bytes and whole objects so far.
-    fn now(&self) -> [u64; 2] {
-        [&self.counts.bytes, &self.counts.objects].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -130,18 +150,19 @@ async fn open(dialler: Dialler, opened: Opened) -> Result<WebClient> {
     Ok(client)
 }
 
-/// Asks for one object after the other, over new connections where the one before is closed.
+/// Asks for one object after the other, over new connections where the one before is closed. What comes is
+/// counted as that of the connection of this number.
 async fn ask_on(
     dialler: Dialler,
     mut client: WebClient,
-    opened: Opened,
     bytes: u64,
-    counts: Arc<Counts>,
+    (counts, number): (Arc<Counts>, usize),
 ) -> Result<()> {
-    let mut was_used = opened == Opened::ToServer;
+    // The first object comes over the connection that was opened: another one may not lead to the server yet.
+    let mut was_used = false;
     loop {
         let count = |_: u64, piece: &[u8]| {
-            counts.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            counts.bytes[number].fetch_add(piece.len() as u64, Ordering::Relaxed);
         };
         let got = client.get(bytes, count).await?;
         match got {
@@ -173,21 +194,27 @@ mod tests {
         (listener, Dialler { at, way: Way::Plain, server: at })
     }
 
+    /// Waits until twelve objects came.
+    async fn wait_for_objects(load: &mut Load) {
+        let began = Instant::now();
+        while load.counts.objects() < 12 {
+            assert!(began.elapsed() < LIMIT, "{} came", load.counts.objects());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        load.check().unwrap();
+    }
+
     #[tokio::test]
     async fn every_byte_and_every_whole_object_is_counted() {
         let (listener, dialler) = listen().await;
         tokio::spawn(accept(listener, Content::new()));
         let mut load = Load::start(dialler, 3, 100_000).await.unwrap();
-        let began = Instant::now();
-        while load.now()[1] < 12 {
-            assert!(began.elapsed() < LIMIT, "{:?} came", load.now());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        load.check().unwrap();
-        let [bytes, objects] = load.now();
+        wait_for_objects(&mut load).await;
+        let (bytes, objects): (u64, _) = (load.counts.bytes().iter().sum(), load.counts.objects());
         // An object is counted behind its last byte, and each connection has one under way.
         assert!(bytes >= objects * 100_000 && bytes <= (objects + 3) * 100_000, "{bytes} in {objects}");
-        let counted = Counted { bytes: 250_000_000, objects: 500, took: Duration::from_secs(2) };
+        let took = Duration::from_secs(2);
+        let counted = Counted { bytes: 250_000_000, objects: 500, carrying: 3, took };
         assert_eq!((counted.gigabits_per_second(), counted.objects_per_second()), (1.0, 250.0));
     }
 
@@ -215,15 +242,22 @@ mod tests {
         tokio::spawn(lead_some(listener, server.at, 3));
         let all = Load::start_together(dialler, 3, 1000);
         let mut load = tokio::time::timeout(LIMIT, all).await.unwrap().unwrap();
-        let began = Instant::now();
-        while load.now()[1] < 12 {
-            assert!(began.elapsed() < LIMIT, "{:?} came", load.now());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        load.check().unwrap();
+        wait_for_objects(&mut load).await;
         let one_more = tokio::time::timeout(Duration::from_secs(1), Load::start_together(dialler, 1, 1000));
         assert!(one_more.await.is_err(), "it is not waited for");
         assert!(Load::start(dialler, 1, 1000).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn connections_that_bring_nothing_are_not_counted_as_carrying() {
+        let (listener, server) = listen().await;
+        tokio::spawn(accept(listener, Content::new()));
+        let (listener, dialler) = listen().await;
+        tokio::spawn(lead_some(listener, server.at, 2));
+        let mut load = Load::start(dialler, 5, 1000).await.unwrap();
+        wait_for_objects(&mut load).await;
+        let counted = load.measure(Duration::from_secs(2)).await.unwrap();
+        assert_eq!(counted.carrying(), 2);
     }
 
     #[tokio::test]

@@ -119,17 +119,18 @@ pub(super) struct Room {
     pub(super) sessions: usize,
 }
 
-/// What one session keeps, for its device, of whose sessions it is one until this is dropped.
+/// What one session keeps, for its device, of whose sessions it is one until it leaves, or this is dropped.
 pub(super) struct Share {
     budget: Arc<Budget>,
     device: EndpointId,
     bytes: u64,
+    has_left: bool,
 }
 
 impl Share {
     pub(super) fn new(budget: Arc<Budget>, device: EndpointId) -> Self {
         budget.weights().come(device, 0);
-        Self { budget, device, bytes: 0 }
+        Self { budget, device, bytes: 0, has_left: false }
     }
 
     /// It keeps so much now.
@@ -157,11 +158,18 @@ impl Share {
         let bytes = own + left.min(weights.all.left(all));
         Room { bytes, sessions: keeping + usize::from(self.bytes == 0) }
     }
+
+    /// It is over: nothing is kept, or set aside, for it any more. Nothing else is asked of this then.
+    pub(super) fn leave(&mut self) {
+        if !std::mem::replace(&mut self.has_left, true) {
+            self.budget.weights().go(self.device, self.bytes);
+        }
+    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.weights().go(self.device, self.bytes);
+        self.leave();
     }
 }
 
@@ -192,6 +200,8 @@ mod tests {
         assert_eq!(room(&shares), [5, 2], "the other device has 10, of which 8 are kept");
         shares[1].set(9 * LEAST);
         assert_eq!(room(&shares), [1, 0], "more than there is");
+        shares[1].leave();
+        assert_eq!(room(&shares), [9, 6], "its least is set aside no more");
         drop(shares);
         assert!(budget.weights().all == Weight::default() && budget.weights().of.is_empty());
     }

@@ -272,7 +272,7 @@ impl Listing {
 impl Drop for Listing {
     fn drop(&mut self) {
         // Those that see that it is over find the room that it leaves.
-        self.share.set(0);
+        self.share.leave();
         self.table.sessions().remove(&self.id);
     }
 }

@@ -1,15 +1,19 @@
-//! What many sessions through `whimbrel gateway serve` carry, and what they cost it under load, beside HAProxy.
+//! What many sessions through `whimbrel gateway serve` carry, and what they cost it under load, beside
+//! HAProxy.
 //!
-//! Programs connect to `whimbrel proxy socks`, which leads through the gateway to a web server. The peer of whose rate
-//! 0.9 is asked does the same work: HAProxy in TCP mode on the client's host, which takes connections in the clear and
-//! passes them on by TLS, and another one in the gateway's place, which passes them on in the clear. HAProxy alone,
-//! which encrypts nothing, is measured beside them. Clients and server are in this process, the same for all, and the
-//! processors are shared by everything. All sessions lead to the server before the first of them carries much:
-//! HAProxy takes a connection before it has one to the server, makes its TLS handshakes behind everything else,
-//! and carried 40 to 150 of 1000 where it had to make them beside bulk.
+//! Programs connect to `whimbrel proxy socks`, which leads through the gateway to a web server. The peer
+//! of whose rate 0.9 is asked does the same work: HAProxy in TCP mode on the client's host, which takes
+//! connections in the clear and passes them on by TLS, and another one in the gateway's place, which
+//! passes them on in the clear. HAProxy alone, which encrypts nothing, is measured beside them. Clients
+//! and server are in this process, the same for all, and the processors are shared by everything.
 //!
-//! Memory is measured behind a link that is slower than the server, so that the gateway has as much to keep as it
-//! keeps. What it may take is 64 KiB for each session, and twice what the link holds for all.
+//! All sessions lead to the server before the first of them carries much: HAProxy takes a connection
+//! before it has one to the server, makes its TLS handshakes behind everything else, and carried 40 to
+//! 150 of 1000 where it had to make them beside bulk. The subject's lead there before a program may use
+//! them.
+//!
+//! Memory is measured behind a link that is slower than the server, so that the gateway has as much to
+//! keep as it keeps. What it may take is 64 KiB for each session, and twice what the link holds for all.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -24,7 +28,7 @@ use crate::lab::{Chain, Hub, LIMIT, haproxy};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::sys;
-use crate::web::{Content, Load, WebServer};
+use crate::web::{Content, Counted, Load, WebServer};
 
 const FEW: usize = 16;
 const MANY: usize = 1000;
@@ -35,8 +39,9 @@ const PORT: u16 = 80;
 const RATE: Rate = Rate::mbit(100);
 const RTT: Duration = Duration::from_millis(50);
 const SERVER_RTT: Duration = Duration::from_millis(1);
-/// What the kernel holds of what a server has said. By itself it holds megabytes for each of those that wait: a
-/// thousand pass the limit of TCP for all hosts of the lab, and every connection there is held back then.
+/// Bytes of what a server has said that the kernel holds for each connection. By itself it holds a
+/// megabyte for each that waits: a thousand of them pass the limit of TCP for all hosts of the lab, and
+/// every connection there is held back then.
 const HELD: usize = 128 * 1024;
 /// For each session, in bytes.
 const EACH: f64 = 65_536.0;
@@ -50,6 +55,8 @@ const SPEC: Spec = Spec {
             64 KiB and twice what the link holds",
     metrics: &[
         Metric { key: "rate", unit: "Gbit/s" },
+        // That brought something while it was measured.
+        Metric { key: "carrying", unit: "sessions" },
         Metric { key: "memory", unit: "KiB each" },
         Metric { key: "over", unit: "KiB each" },
     ],
@@ -88,9 +95,11 @@ pub(crate) fn run(plan: &Plan, sessions: Option<usize>, output: &mut Output) -> 
         for count in [FEW, many] {
             for system in rotated(&System::ALL, round) {
                 let case = format!("bulk, sessions {count}");
-                let rate = carried(&chain, server.address, system, count, length)
+                let counted = carried(&chain, server.address, system, count, length)
                     .with_context(|| format!("{case} by {}", system.name()))?;
-                let trial = Trial::new(system.name(), round).in_case(case).with("rate", rate);
+                let trial = Trial::new(system.name(), round).in_case(case);
+                let trial = trial.with("rate", counted.gigabits_per_second());
+                let trial = trial.with("carrying", counted.carrying() as f64);
                 output.trial(&SPEC, &trial);
                 trials.push(trial);
             }
@@ -122,14 +131,14 @@ fn allowed(sessions: usize) -> f64 {
     EACH + 2.0 * RATE.bytes_in(RTT) as f64 / sessions as f64
 }
 
-/// Gbit/s that the clients get over so many connections.
+/// What the clients get over so many connections.
 fn carried(
     chain: &Chain,
     server: SocketAddr,
     system: System,
     sessions: usize,
     length: Duration,
-) -> Result<f64> {
+) -> Result<Counted> {
     let place = Place {
         client: &chain.client.host,
         gateway: &chain.relay.host,
@@ -137,10 +146,9 @@ fn carried(
         server,
     };
     let through = Through::start(place, system, sessions)?;
-    let counted = chain.client.within(LIMIT + length, "load", async {
+    chain.client.within(LIMIT + length, "load", async {
         Load::start_together(through.dialler, sessions, OBJECT).await?.measure(length).await
-    })??;
-    Ok(counted.gigabits_per_second())
+    })?
 }
 
 /// The most memory that the gateway's process has more than without sessions, for each, in bytes.

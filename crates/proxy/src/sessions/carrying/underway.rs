@@ -105,7 +105,8 @@ impl Pace {
     }
 
     /// So much is much for it: half of what a gateway keeps at least for such a program, which reads on while
-    /// the other half is under way.
+    /// the other half is under way. A gateway finds a program fast a quarter of a second later, and may keep
+    /// less until then: that is counted as seldom as little is, but fast enough for it to find that.
     pub(super) fn much(&self, now: Instant) -> u64 {
         let is_known = now.saturating_duration_since(self.counted) < RESTS;
         let rate = if is_known { self.rates[0].min(self.rates[1]) } else { 0 };

@@ -30,7 +30,8 @@ pub(super) struct Growth {
 struct Lasting {
     /// Since when that is measured, and what was counted then.
     begun: Option<(Instant, u64)>,
-    /// Of the last two times, bytes a second.
+    /// Of the last two times, bytes a second. One that lasted for two is both: a program that rested is not
+    /// known to be fast any more.
     rates: [u64; 2],
 }
 
@@ -101,7 +102,8 @@ impl Lasting {
         };
         let lasted = now.duration_since(begun);
         if lasted >= LASTING {
-            self.rates = [self.rates[1], a_second(counted.saturating_sub(before), lasted)];
+            let rate = a_second(counted.saturating_sub(before), lasted);
+            self.rates = [if lasted < 2 * LASTING { self.rates[1] } else { rate }, rate];
             self.begun = Some((now, counted));
         }
     }
@@ -194,5 +196,7 @@ mod tests {
         // It is as slow twice.
         assert_eq!(after(&[(250, 100_000), (500, 110_000)]), 100_000);
         assert_eq!(after(&[(250, 100_000), (500, 110_000), (750, 120_000)]), 32 * 1024);
+        // It rested.
+        assert_eq!(after(&[(250, 100_000), (750, 110_000)]), 32 * 1024);
     }
 }

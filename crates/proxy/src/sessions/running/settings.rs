@@ -22,7 +22,7 @@ pub struct SessionSettings {
     pub most_held_bytes: u64,
     /// How many bytes all sessions of one device keep, those of programs that wait for a server among them.
     /// Then its servers wait too; each of its sessions has 32 KiB whatever the others keep, or what its
-    /// program took in the last quarter of a second, up to 128 KiB. Those 32 KiB are set aside for each, as
+    /// program took in a quarter of a second lately, up to 128 KiB. Those 32 KiB are set aside for each, as
     /// far as they are not more than three quarters of this.
     pub most_bytes_each: u64,
     /// How many bytes all sessions keep, likewise.

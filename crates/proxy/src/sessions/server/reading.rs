@@ -17,8 +17,8 @@ thread_local! {
     static MEMORY: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads from the system itself, at most so much: pieces in memory of the size of what came, and none at the
-/// end.
+/// Reads from the system itself, at most so many bytes (which is not 0): pieces in memory of the size of what
+/// came, and none at the end.
 pub(super) fn read(socket: &TcpStream, most: usize) -> io::Result<Vec<Bytes>> {
     MEMORY.with_borrow_mut(|memory| {
         let mut left = most.min(READ);
