@@ -10,7 +10,7 @@ use super::super::CHUNK;
 use super::super::spool::Spool;
 use super::left::Rest;
 
-/// Bytes that are kept on the disk at most, those with them that were sent since.
+/// Bytes that are kept on the disk at most, including those that were sent since.
 const MOST: u64 = 1 << 30;
 
 /// An input that can be read ahead into a file. What was read so comes first.
