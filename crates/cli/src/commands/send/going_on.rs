@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_comes_is_the_rest_of_the_file_and_then_its_sum_however_it_is_cut() {
-        let (film, sum) = (b"the rest", [7; SUM]);
+        let (film, sum) = (b"the rest", [7u8; SUM]);
         let all = [&film[..], &sum].concat();
         for size in 1..=all.len() {
             let spool = Spool::of(tempfile::tempfile().unwrap());
