@@ -103,7 +103,8 @@ impl Progress {
             self.name,
             output::bytes(done),
             output::bytes(self.size),
-            100 * done / self.size.max(1),
+            // Another device may say any number.
+            100 * u128::from(done) / u128::from(self.size.max(1)),
             output::bytes(rate as u64),
         )
     }

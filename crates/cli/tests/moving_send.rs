@@ -12,6 +12,7 @@ use std::process::Stdio;
 
 use common::{LIMIT, Process, World, length, wait_for};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use typed::{hand_off, session, sum, take};
 use whimbrel::transport::{ManualMonitor, Stream};
@@ -20,6 +21,8 @@ use whimbrel::{Allow, CloseCode, Connection, Endpoint, EndpointId, ListenOptions
 const MIB: usize = 1 << 20;
 /// More than a stream holds that nobody reads: it is on its way until the test reads it.
 const FILM: usize = 40 * MIB;
+/// A device says that it keeps a file, or has all of it.
+const YES: [u8; 5] = [0, 0, 0, 1, 0];
 
 fn random(size: usize) -> Vec<u8> {
     let mut bytes = vec![0; size];
@@ -143,43 +146,83 @@ async fn a_file_that_is_sent_goes_from_device_to_device_and_its_receiver_gets_ea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_sent_on_where_it_was_if_the_taker_dies_or_the_receiver_does_not_let_it_in() {
+async fn a_file_is_sent_on_where_it_was_if_the_taker_dies_at_any_step_or_the_receiver_does_not_let_it_in() {
     let (world, film) = (World::new(), random(FILM));
     let phone_id: EndpointId = world.id("phone").parse().unwrap();
     let mut bob = Receiver::new(&world, Allow::only([phone_id])).await;
     let mut phone = send(&world, &bob.ticket(), &film);
     let coming = bob.film().await;
-    // One that asks, is told all, and goes before it has a byte of the file.
-    let own = ManualMonitor::new([world.address("desk").parse().unwrap()]);
-    let taker = Endpoint::builder().monitor(own).bind().await.unwrap();
-    let given = hand_off(&world, "phone", &taker.id().to_string());
-    let over = taker.connect(given.1.parse::<Ticket>().unwrap()).await.unwrap();
-    let answer = tokio::time::timeout(LIMIT, ask(&over, &given.0)).await.unwrap();
-    assert!(answer.starts_with(&[0, 4]), "a file is given: {:?}", &answer[..answer.len().min(8)]);
-    over.abort(CloseCode::NONE, "");
-    phone.until_said("this stays here", 1);
+    // Nothing but what there is to know of it; a part; and all of it, but not the connection.
+    for (times, bytes) in [(1, None), (2, Some(2 * MIB)), (3, Some(usize::MAX))] {
+        takes_and_dies(&world, bytes, &film).await;
+        phone.until_said("this stays here", times);
+    }
     // One that fetches all of it, and is nobody to the receiver.
     let given = hand_off(&world, "phone", &world.id("desk"));
     let refused = take_at(&world, "desk", &given).output(2 * LIMIT);
     assert!(!refused.status.success() && refused.stderr.contains("stays at the other device"));
-    phone.until_said("this stays here", 2);
+    phone.until_said("this stays here", 4);
     coming.ends(&film).await;
     let sent = phone.next_json();
     assert_eq!((&sent["sha256"], &sent["carried"]), (&json!(sum(&film)), &json!(FILM)));
     phone.output(LIMIT).succeeded();
-    taker.close(LIMIT).await;
     bob.endpoint.close(LIMIT).await;
 }
 
-/// Asks for a session as a device does, and returns what it is told.
-async fn ask(connection: &Connection, id: &str) -> Vec<u8> {
+/// A device comes for the film, fetches at most so many bytes of what is left, and is gone.
+async fn takes_and_dies(world: &World, most: Option<usize>, film: &[u8]) {
+    let own = ManualMonitor::new([world.address("desk").parse().unwrap()]);
+    let taker = Endpoint::builder().monitor(own).bind().await.unwrap();
+    let given = hand_off(world, "phone", &taker.id().to_string());
+    let over = taker.connect(given.1.parse::<Ticket>().unwrap()).await.unwrap();
+    let (answer, mut stream) = tokio::time::timeout(LIMIT, ask(&over, &given.0)).await.unwrap();
+    let (at, left) = at_and_left(&answer);
+    assert_eq!(at + left, film.len());
+    if let Some(most) = most {
+        let all = [&film[at..], Sha256::digest(film).as_slice()].concat();
+        stream.write_all(&YES).await.unwrap();
+        let mut bytes = vec![0; all.len().min(most)];
+        tokio::time::timeout(LIMIT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+        assert!(bytes == all[..bytes.len()], "what is left, and the sum of the whole");
+        if bytes.len() == all.len() {
+            stream.write_all(&YES).await.unwrap();
+            tokio::time::timeout(LIMIT, stream.drained()).await.unwrap().unwrap();
+        }
+    }
+    over.abort(CloseCode::NONE, "");
+    taker.close(LIMIT).await;
+}
+
+/// How much of a file that is given is in its stream, or waits to be, and how much is left behind that.
+fn at_and_left(answer: &[u8]) -> (usize, usize) {
+    assert!(answer.starts_with(&[0, 4]), "a file is given: {:?}", &answer[..answer.len().min(8)]);
+    let mut rest = &answer[2..];
+    let peer = number(&mut rest);
+    rest = &rest[peer..];
+    let _stream = number(&mut rest);
+    let name = number(&mut rest);
+    rest = &rest[name..];
+    let _before = number(&mut rest);
+    (number(&mut rest), number(&mut rest))
+}
+
+/// Takes a number away: seven bits a byte, the lowest first.
+fn number(from: &mut &[u8]) -> usize {
+    let last = from.iter().position(|byte| byte & 0x80 == 0).unwrap();
+    let (number, rest) = from.split_at(last + 1);
+    *from = rest;
+    number.iter().rev().fold(0, |number, byte| (number << 7) | usize::from(byte & 0x7f))
+}
+
+/// Asks for a session as a device does, and returns what it is told, and the stream.
+async fn ask(connection: &Connection, id: &str) -> (Vec<u8>, Stream) {
     let mut stream = connection.open_stream().await.unwrap();
     let length = u32::try_from(id.len() + 2).unwrap();
     let ask = [&b"WHN1"[..], &length.to_be_bytes(), &[0, id.len() as u8], id.as_bytes()].concat();
     stream.write_all(&ask).await.unwrap();
     let mut answer = vec![0; stream.read_u32().await.unwrap() as usize];
     stream.read_exact(&mut answer).await.unwrap();
-    answer
+    (answer, stream)
 }
 
 /// Bob takes one file from these devices. Returns the ticket to him.

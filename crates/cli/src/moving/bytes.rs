@@ -1,5 +1,5 @@
-//! What a device has of a file goes to the other one, before the connection does: what has arrived, or what is
-//! left to send.
+//! What a device has of a file goes to the other one, before the connection does: what has arrived, or what
+//! is left to send.
 //!
 //! ```text
 //! the one that has it                 the one that will have it
@@ -102,6 +102,15 @@ async fn is_kept(stream: &mut Stream) -> Result<(), String> {
 /// # Errors
 /// When they do not come, or are not kept: that is said.
 pub(super) async fn fetch(
+    stream: &mut Stream,
+    length: u64,
+    keep: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let fetched = tokio::time::timeout(ALL_LIMIT, fetch_all(stream, length, keep)).await;
+    fetched.unwrap_or_else(|_| Err(lost(io::ErrorKind::TimedOut.into())))
+}
+
+async fn fetch_all(
     stream: &mut Stream,
     length: u64,
     mut keep: impl FnMut(&[u8]) -> Result<()>,

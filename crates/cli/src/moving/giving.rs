@@ -168,8 +168,8 @@ impl Asked {
         self.hand_over(connection).await
     }
 
-    /// The same for a connection on which a file is on its way: so many bytes that are here go first, as `read`
-    /// brings them, and the peer waits meanwhile.
+    /// The same for a connection on which a file is on its way: so many bytes that are here go first, as
+    /// `read` brings them, and the peer waits meanwhile.
     pub(crate) async fn give_file(
         mut self,
         connection: &Connection,

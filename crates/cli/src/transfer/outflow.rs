@@ -1,5 +1,5 @@
-//! The bytes of one file on their way to its receiver. They can stop behind any of them, and go on there or at
-//! another device.
+//! The bytes of one file on their way to its receiver. They can stop behind any of them, and go on there or
+//! at another device.
 
 mod input;
 mod left;
@@ -144,17 +144,21 @@ impl Outflow {
 
     /// Sends the rest, and waits until the receiver has it.
     pub(super) async fn send(mut self, pace: &Pace, board: &Board) -> Result<Sent, Trouble> {
-        self.pour(pace, board).await?;
+        let poured = self.pour(pace, board).await;
+        self.explain(poured).await?;
         self.end().await
     }
 
-    /// Writes all bytes into the stream. Cancel-safe: can be begun again, or go on elsewhere.
-    pub(crate) async fn pour(&mut self, pace: &Pace, board: &Board) -> Result<(), Trouble> {
-        let result = self.pour_all(pace, board).await;
-        with_reason(&mut self.read, &self.write, result).await
+    /// Puts the receiver's own words, if it has said why, in the place of a lost stream. Not cancel-safe.
+    pub(crate) async fn explain(&mut self, poured: Result<(), Trouble>) -> Result<(), Trouble> {
+        with_reason(&mut self.read, &self.write, poured).await
     }
 
-    async fn pour_all(&mut self, pace: &Pace, board: &Board) -> Result<(), Trouble> {
+    /// Writes all bytes into the stream. Cancel-safe: can be begun again, or go on elsewhere.
+    ///
+    /// # Errors
+    /// What is to be [explained](Self::explain).
+    pub(crate) async fn pour(&mut self, pace: &Pace, board: &Board) -> Result<(), Trouble> {
         let mut progress = board.file(&self.name, self.origin.size().unwrap_or_default(), self.at);
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -185,7 +189,8 @@ impl Outflow {
                 return Err(Trouble::Lost(io::ErrorKind::WriteZero.into()));
             }
             self.waiting.written += n;
-            self.carried += n as u64;
+            // What another device says that it was before is not checked.
+            self.carried = self.carried.saturating_add(n as u64);
         }
         let written = std::mem::take(&mut self.waiting.written);
         self.waiting.bytes.clear();
@@ -211,8 +216,8 @@ impl Outflow {
         Ok(Sent { size: at, resumed_from, carried, sha256 })
     }
 
-    /// Sees to it that what is left can go elsewhere: an input is read to its end. What was read is sent also if
-    /// this fails. Cancel-safe.
+    /// Sees to it that what is left can go elsewhere: an input is read to its end. What was read is sent also
+    /// if this fails. Cancel-safe.
     ///
     /// # Errors
     /// When it cannot be read, or is too much to be kept.
@@ -236,5 +241,97 @@ impl Outflow {
             waiting: self.waiting.left().to_vec(),
         };
         Ok((stopped, Left::new(rest, self.sum.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use sha2::Digest as _;
+    use whimbrel_transport::{Allow, Endpoint, ListenOptions, Listener, ManualMonitor};
+
+    use super::super::hex;
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// Drops it where it waits for the first time.
+    async fn until_it_waits<T>(what: impl Future<Output = T>) -> Option<T> {
+        let mut what = pin!(what);
+        poll_fn(|cx| {
+            Poll::Ready(match what.as_mut().poll(cx) {
+                Poll::Ready(done) => Some(done),
+                Poll::Pending => None,
+            })
+        })
+        .await
+    }
+
+    async fn endpoint() -> Endpoint {
+        let own = ManualMonitor::new(["127.0.0.1".parse().unwrap()]);
+        Endpoint::builder().monitor(own).bind().await.unwrap()
+    }
+
+    /// Takes a file in chunks. Returns its bytes, how many chunks these were, and what its end says.
+    async fn receive(mut listener: Listener) -> (Vec<u8>, u64, Message) {
+        let connection = listener.accept().await.unwrap();
+        let (mut read, mut write) = connection.accept_stream().await.unwrap().into_split();
+        let (mut all, mut chunks) = (Vec::new(), 0);
+        while let Some(bytes) = chunk::read(&mut read).await.unwrap() {
+            all.extend_from_slice(&bytes);
+            chunks += 1;
+        }
+        let end = message::read(&mut read).await.unwrap();
+        message::write(&mut write, &Message::Done).await.unwrap();
+        connection.closed().await;
+        (all, chunks, end)
+    }
+
+    /// At each point at which it waits: for the input, for the stream, and for its rate.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_file_that_is_stopped_wherever_it_waits_goes_out_with_each_byte_once() {
+        let mut film = vec![0; 3 << 20];
+        getrandom::fill(&mut film).unwrap();
+        let (bob, ada) = (endpoint().await, endpoint().await);
+        let listener = bob.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        let connection = ada.connect(bob.addr()).await.unwrap();
+        let receiving = tokio::spawn(receive(listener));
+        let (mut writer, reader) = tokio::io::duplex(100_000);
+        let written = film.clone();
+        tokio::spawn(async move { writer.write_all(&written).await.unwrap() });
+        let origin = Origin::Input(Input::new(reader));
+        let begun = Begun { origin, hasher: Sha256::new(), from: 0, chunks: true };
+        let stream = connection.open_stream().await.unwrap();
+        let mut outflow = Outflow::new(stream.into_split(), "film".to_owned(), begun);
+        let (pace, board) = (Pace::new(Some(16 << 20)), Board::new(true));
+        let sending = async move {
+            let mut stops = 0;
+            loop {
+                match until_it_waits(outflow.pour(&pace, &board)).await {
+                    Some(poured) => {
+                        poured.unwrap();
+                        break;
+                    }
+                    None => stops += 1,
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            (outflow.end().await.unwrap(), stops)
+        };
+        let (sent, stops) = tokio::time::timeout(LIMIT, sending).await.unwrap();
+        assert!(stops > 0);
+        ada.close(LIMIT).await;
+        let (all, chunks, end) = tokio::time::timeout(LIMIT, receiving).await.unwrap().unwrap();
+        assert!(all == film);
+        let sha256 = hex(&Sha256::digest(&film));
+        assert_eq!(end, Message::End { sha256: sha256.clone() });
+        assert_eq!((sent.size, sent.sha256), (film.len() as u64, sha256));
+        assert_eq!(sent.carried, film.len() as u64 + 4 * chunks, "each chunk has a length");
+        bob.close(LIMIT).await;
     }
 }

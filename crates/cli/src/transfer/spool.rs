@@ -29,7 +29,7 @@ impl Spool {
     }
 
     #[cfg(test)]
-    pub(super) fn of(file: File) -> Self {
+    pub(crate) fn of(file: File) -> Self {
         Self { file, length: 0 }
     }
 
@@ -75,5 +75,14 @@ mod tests {
         let mut found = [0; 4];
         assert_eq!(spool.file().read_at(&mut found, 0).unwrap(), 3);
         assert_eq!((&found[..3], spool.length()), (&b"abc"[..], 3));
+    }
+
+    #[test]
+    fn a_full_disk_is_named_and_nothing_that_it_did_not_take_counts() {
+        let full = File::options().read(true).write(true).open("/dev/full").unwrap();
+        let mut spool = Spool::of(full);
+        let error = spool.append(b"ab").unwrap_err().to_string();
+        assert!(error.contains("no space is left"), "{error}");
+        assert_eq!(spool.length(), 0);
     }
 }

@@ -147,6 +147,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    #[test]
+    fn what_comes_is_the_rest_of_the_file_and_then_its_sum_however_it_is_cut() {
+        let (film, sum) = (b"the rest", [7u8; SUM]);
+        let all = [&film[..], &sum].concat();
+        for size in 1..=all.len() {
+            let spool = Spool::of(tempfile::tempfile().unwrap());
+            let mut fetched = Fetched::of(spool, film.len() as u64);
+            all.chunks(size).for_each(|bytes| fetched.keep(bytes).unwrap());
+            let (spool, found) = fetched.whole().unwrap();
+            assert_eq!((spool.length(), found), (film.len() as u64, sum), "pieces of {size}");
+        }
+        let fetched = Fetched::of(Spool::of(tempfile::tempfile().unwrap()), 0);
+        assert!(fetched.whole().is_err(), "nobody has said the sum");
+    }
+
     fn leaving(before: u64, at: u64, left: u64, waiting: usize) -> Leaving {
         let [peer, name] = ["p", "f"].map(str::to_owned);
         let waiting = vec![0; waiting];

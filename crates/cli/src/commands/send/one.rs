@@ -12,8 +12,8 @@ use crate::transfer::Trouble;
 use crate::transfer::outflow::{Outflow, Sent, Stopped};
 use crate::transfer::pace::Pace;
 
-/// For standard input to be read to its end before what is left of it goes elsewhere. The other device waits for
-/// its answer meanwhile, and the receiver for more.
+/// For standard input to be read to its end before what is left of it goes elsewhere. The other device waits
+/// for its answer meanwhile, and the receiver for more.
 const READ_AHEAD: Duration = Duration::from_secs(10);
 const OPEN: &str = "standard input has not ended, and only what is there to its end moves";
 const ALL_SENT: &str = "all of it is sent, and is about to arrive";
@@ -43,7 +43,7 @@ pub(super) async fn carry(mut outflow: Outflow, way: &Way<'_>) -> Result<Fate, T
     loop {
         let asked = tokio::select! {
             poured = outflow.pour(pace, board) => {
-                poured?;
+                outflow.explain(poured).await?;
                 break;
             }
             asked = session.asked() => asked,
@@ -51,8 +51,12 @@ pub(super) async fn carry(mut outflow: Outflow, way: &Way<'_>) -> Result<Fate, T
         match give(asked, &connection, &mut outflow, peer).await {
             Outcome::Moved(to) => return Ok(Fate::Moved(to)),
             Outcome::Stays(why) => stays(board, &why),
-            // The other device may be sending it.
-            Outcome::Lost(why) => return Err(Trouble::Here(anyhow!("lost {peer}: {why}"))),
+            // The other device may be sending it: this one does not begin again by itself.
+            Outcome::Lost(why) => {
+                let error =
+                    anyhow!("lost {peer}: {why}; if the other device does not send it, send it again");
+                return Err(Trouble::Here(error));
+            }
         }
     }
     let ending = outflow.end();

@@ -101,10 +101,12 @@ pub(super) async fn tell_what_stays(quiet: bool) -> Result<()> {
 fn stays(report: &Report, wanted: &str) -> Option<Failure> {
     report.connections.iter().find(|connection| connection.id.starts_with(wanted))?;
     let message = match report.command.as_str() {
-        SEND => "this `whimbrel send` does not move: one file does once it is on its way, several stay where they \
-                 are. Stop it and send them from the other device, if that has them: the receiver keeps what has \
-                 arrived"
-            .to_owned(),
+        SEND => {
+            "this `whimbrel send` does not move: one file does once it is on its way, several stay where \
+                 they are. Stop it and send them from the other device, if that has them: the receiver keeps \
+                 what has arrived"
+                .to_owned()
+        }
         command => format!("this connection of `whimbrel {}` does not move", plain(command, LONGEST)),
     };
     Some(Failure::new(Failure::REFUSED, message))

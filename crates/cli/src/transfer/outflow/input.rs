@@ -10,7 +10,7 @@ use super::super::CHUNK;
 use super::super::spool::Spool;
 use super::left::Rest;
 
-/// Bytes that are read ahead at most.
+/// Bytes that are kept on the disk at most, including those that were sent since.
 const MOST: u64 = 1 << 30;
 
 /// An input that can be read ahead into a file. What was read so comes first.
@@ -52,6 +52,10 @@ impl Input {
                 bail!("what was read ahead became shorter");
             }
             ahead.at += n as u64;
+            if ahead.left() == 0 {
+                // The disk has its room back, also where this is read ahead again and again.
+                self.ahead = None;
+            }
             return Ok(n);
         }
         if !self.kept.is_empty() {
@@ -83,8 +87,8 @@ impl Input {
             if self.ended {
                 return Ok(());
             }
-            if ahead.left() >= MOST {
-                bail!("more than {} GiB of standard input wait to be sent", MOST >> 30);
+            if ahead.spool.length() >= MOST {
+                bail!("standard input is too long: {} GiB of it are read ahead at most", MOST >> 30);
             }
             let n = self.from.read(&mut buffer).await.context("cannot read the input")?;
             self.kept.extend_from_slice(&buffer[..n]);
@@ -137,5 +141,29 @@ mod tests {
         // If it is not sent elsewhere, it is sent here.
         let n = input.read(&mut found).await.unwrap();
         assert_eq!((&found[..n], input.read(&mut first).await.unwrap()), (&b"bcde"[..], 0));
+        assert!(input.ahead.is_none(), "nothing of it is on the disk any more");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_full_disk_does_not_take_is_sent_from_here() {
+        let (mut writer, reader) = tokio::io::duplex(64);
+        let full = std::fs::File::options().read(true).write(true).open("/dev/full").unwrap();
+        let mut input = Input { ahead: Some(Ahead { spool: Spool::of(full), at: 0 }), ..Input::new(reader) };
+        writer.write_all(b"abc").await.unwrap();
+        let error = input.read_ahead().await.unwrap_err().to_string();
+        assert!(error.contains("no space is left"), "{error}");
+        assert!(input.rest().is_none());
+        writer.write_all(b"de").await.unwrap();
+        drop(writer);
+        let mut all = Vec::new();
+        loop {
+            let mut found = [0; 2];
+            let n = input.read(&mut found).await.unwrap();
+            if n == 0 {
+                break;
+            }
+            all.extend_from_slice(&found[..n]);
+        }
+        assert_eq!(all, b"abcde");
     }
 }

@@ -1,5 +1,5 @@
-//! What is left to send of a file, as it goes to another device: the bytes, and behind them the SHA-256 of the
-//! whole file.
+//! What is left to send of a file, as it goes to another device: the bytes, and behind them the SHA-256 of
+//! the whole file.
 
 use std::fs::File;
 use std::io;
