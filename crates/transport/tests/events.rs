@@ -58,6 +58,8 @@ async fn an_endpoint_tells_of_every_connection_from_its_beginning_through_moves_
     let back = |event: &ConnectionEvent| matches!(event, ConnectionEvent::PathUp { local, recovery: Some(_), .. } if local.ip() == ip(3));
     until(&mut here, |event| matches!(event, ConnectionEvent::Reachable { .. })).await;
     until(&mut here, back).await;
+    let back = |event: &ConnectionEvent| matches!(event, ConnectionEvent::PathUp { remote, .. } if remote.ip() == ip(3));
+    until(&mut there, back).await;
 
     accepted.abort(CloseCode::application(7), "enough");
     for events in [&mut here, &mut there] {

@@ -20,6 +20,22 @@ impl Shared {
         while let Some(event) = state.engine.poll_event() {
             self.dispatch_one(state, event);
         }
+        self.dispatch_arriving(state);
+    }
+
+    /// A path that joins is up for the engine before it has its carrier, without which nobody could be told
+    /// between which places it is.
+    fn dispatch_arriving(&self, state: &mut State) {
+        if state.arriving.is_empty() {
+            return;
+        }
+        for id in std::mem::take(&mut state.arriving) {
+            if state.has_carrier(id) {
+                self.path_up(state, id);
+            } else if state.engine.path_state(id).is_some_and(|at| at != PathState::Lost) {
+                state.arriving.push(id);
+            }
+        }
     }
 
     pub(super) fn dispatch_one(&self, state: &mut State, event: Event) {
@@ -37,7 +53,8 @@ impl Shared {
                 state.feed.established(self.whose(&state.engine));
                 self.news.established();
             }
-            Event::PathUp(id) => self.path_up(state, id),
+            Event::PathUp(id) if state.has_carrier(id) => self.path_up(state, id),
+            Event::PathUp(id) => state.arriving.push(id),
             Event::PathRevived(id) => self.path_works(state, id),
             Event::PathSuspect(id) => {
                 if !state.engine.has_active_path() {

@@ -46,6 +46,8 @@ pub(crate) struct State {
     /// A path has been answered before.
     pub(super) was_up: bool,
     pub(crate) takeovers: Takeovers,
+    /// Server: paths that are up, and whose carriers are about to be here.
+    pub(super) arriving: Vec<PathId>,
     pub(crate) pins: Pins,
     pub(crate) punching: Punching,
     /// Server: where the client says that it hears notices.
@@ -68,6 +70,10 @@ pub(crate) struct State {
 }
 
 impl State {
+    pub(super) fn has_carrier(&self, id: PathId) -> bool {
+        self.paths.iter().any(|path| path.id == id)
+    }
+
     /// There is one more handle of a flow.
     pub(crate) fn hold_flow(&mut self, flow: FlowId) {
         *self.flows.entry(flow).or_default() += 1;
@@ -98,6 +104,7 @@ impl State {
             moves: 0,
             was_up: false,
             takeovers: Takeovers::default(),
+            arriving: Vec::new(),
             pins: Pins::default(),
             punching: Punching::default(),
             peer_notice_addresses: Box::default(),
