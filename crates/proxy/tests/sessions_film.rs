@@ -5,6 +5,7 @@ mod sessions_support;
 
 use std::sync::Arc;
 
+use sessions_support::hand::{COUNT, END, ENDED, Hand, PAUSE, WHOLE};
 use sessions_support::{Device, Program, Server, Stage, random, within};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -18,14 +19,19 @@ const CLUSTERS: usize = 40;
 
 /// A film in a container of Matroska, as a server sends it, and where its clusters are in that.
 fn film() -> (Arc<Vec<u8>>, Vec<usize>) {
+    film_of(CLUSTERS, CLUSTER)
+}
+
+/// The same, of so many clusters of this size.
+fn film_of(clusters: usize, size: usize) -> (Arc<Vec<u8>>, Vec<usize>) {
     // A cluster of unknown length with a block that stands alone, and something to pass over.
     let begin = b"\x1f\x43\xb6\x75\xff\xa3\x84\x81\0\0\x80\xec".to_vec();
-    let filler = CLUSTER - begin.len() - 4;
+    let filler = size - begin.len() - 4;
+    let length = BEGINNING.len() + clusters * size;
     let size = (1 << 28 | u32::try_from(filler).unwrap()).to_be_bytes().to_vec();
-    let length = BEGINNING.len() + CLUSTERS * CLUSTER;
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: video/webm\r\nContent-Length: {length}\r\n\r\n");
     let (mut all, mut places) = ([head.as_bytes(), BEGINNING].concat(), Vec::new());
-    for seed in 0..CLUSTERS {
+    for seed in 0..clusters {
         places.push(all.len());
         all.extend([&begin[..], &size, &random(seed as u64, filler)[..]].concat());
     }
@@ -181,4 +187,59 @@ async fn what_is_no_film_stays_where_it_was_and_goes_on_there() {
     server.open.send_replace(file.len());
     let (all, is_whole, _) = within("it ends", reading).await.unwrap();
     assert!(is_whole && all == *file);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_film_that_was_taken_whole_is_entered_all_the_same_as_long_as_its_program_is_there() {
+    let stage = Stage::new(198).await;
+    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
+    let (film, places) = film_of(1, 900_000);
+    let server = Server::new(film.clone()).await;
+    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    old.wait_for(END).await;
+    let all = film.len() as u64;
+    assert_eq!(old.came as u64, all);
+    old.say(COUNT, &all.to_be_bytes()).await;
+    let id = desk.sessions.list().await.unwrap()[0].id;
+    // Both directions end as it moves: without a player it would be over.
+    let pausing = async {
+        old.wait_for(PAUSE).await;
+        old.say_paused(all, 0, WHOLE | ENDED).await;
+    };
+    let (taken, ()) = tokio::join!(take_by_time(&desk, id), pausing);
+    let mut new = player(taken).await;
+    assert_eq!(new.offset, places[0] as u64);
+    let (said, is_whole) = new.rest().await;
+    assert!(is_whole, "the server ended in order");
+    is_the_rest(&said, &film, places[0]);
+    assert_eq!(new.outcome().await, Outcome::Ended);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_player_has_taken_by_its_first_count_does_not_come_again_if_it_says_no_more() {
+    let stage = Stage::new(199).await;
+    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
+    let (film, places) = film();
+    let server = Server::up_to(film.clone(), 5 * CLUSTER).await;
+    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    let place = *places.iter().rfind(|place| **place < 5 * CLUSTER).unwrap();
+    old.have(5 * CLUSTER).await;
+    let id = desk.sessions.list().await.unwrap()[0].id;
+    let pausing = async {
+        old.wait_for(PAUSE).await;
+        old.say_paused(5 * CLUSTER as u64, 0, WHOLE).await;
+    };
+    let (mut player, ()) = tokio::join!(Hand::enter(&desk, id), pausing);
+    assert_eq!(player.came, place);
+    player.have(place + 30_000).await;
+    let taken = place as u64 + 20_000;
+    player.say(COUNT, &taken.to_be_bytes()).await;
+    desk.wait_for(id, "it is confirmed", |it| it.is_some_and(|it| it.moves == 1)).await;
+    drop(player);
+    let mut new = desk.take(id).await;
+    server.open.send_replace(film.len());
+    let (rest, is_whole) = new.rest().await;
+    assert!(is_whole, "the server ended in order");
+    assert_eq!(new.offset, taken);
+    assert!(rest == film[place + 20_000..]);
 }

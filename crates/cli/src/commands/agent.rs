@@ -67,7 +67,7 @@ Examples:
 The list of programs, of which the first that matches is taken:
   [[app]]
   match = \"http\"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT], a forward's peer
-  adapter = \"http\"        # asks by HTTP, gets the rest; http-time: plays on; raw: as it is; line: anew
+  adapter = \"http\"        # asks by HTTP for the rest; http-time: a film plays on; raw; line: anew
   run = [\"mpv\", \"--\", \"{url}\"]
   ask = false             # also for all entries, above the first one"))]
 pub(crate) struct Agent {

@@ -10,6 +10,7 @@ use super::frame::Frame;
 use super::http::{NoRest, Rest};
 use super::line::{LAST, Line};
 use super::message::Granted;
+use super::program::has_arrived;
 use crate::{Destination, Streams};
 use futures_util::FutureExt;
 use std::io;
@@ -94,8 +95,13 @@ impl Attached {
     /// # Errors
     /// As [`Attached::carry`].
     pub async fn carry_rest(self, mut program: TcpStream, rest: Rest) -> io::Result<Outcome> {
-        let giving = tokio::time::timeout(LIMIT, program.write_all(&rest.head));
-        giving.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        // All of it, before what counts: it may be more than the program's kernel has room for.
+        let giving = async {
+            program.write_all(&rest.head).await?;
+            has_arrived(&program).await
+        };
+        let given = tokio::time::timeout(LIMIT, giving).await;
+        given.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the program does not read"))??;
         self.carry_from(program, &[], rest.skip).await
     }
 

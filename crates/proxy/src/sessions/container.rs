@@ -15,7 +15,7 @@ use transport::Packets;
 use walk::Walk;
 
 /// The most that is kept of what a player must read first. With a head of HTTP it fits into the first window
-/// of a connection on one host, 64 KiB, so that all of it has arrived once it is written.
+/// of a connection on one host, 64 KiB, so that a program's kernel mostly takes all of it at once.
 pub(super) const MOST_BEGINNING: usize = 48 * 1024;
 /// The most places that are known at once: those behind them are not noted.
 const MOST_PLACES: usize = 256;
@@ -134,6 +134,10 @@ impl Index {
 
     /// Notes a place.
     fn enter(&mut self, at: u64) {
+        if self.places.is_empty() {
+            // All of it has come.
+            self.beginning.shrink_to_fit();
+        }
         if self.places.len() < MOST_PLACES && self.places.back().is_none_or(|last| *last < at) {
             self.places.push_back(at);
         }

@@ -59,7 +59,7 @@ mod tests {
             assert_eq!(stream, b"more");
         }
         assert_eq!(Entry::read(&mut &Entry::told(None)[..]).await.unwrap(), None);
-        let long = [&[0; 8][..], &[0xff, 0xff], &[0; 65_535]].concat();
+        let long = [&[0_u8; 8][..], &[0xff, 0xff], &[0; 65_535]].concat();
         assert!(Entry::read(&mut &long[..]).await.is_err(), "longer than it may be");
     }
 }

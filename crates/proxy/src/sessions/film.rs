@@ -1,7 +1,7 @@
 //! A film that a session's server sends by HTTP: from where another player can go on, which asks for it anew.
 //!
 //! A gateway keeps what a player must read first, and the bytes from the last place before the program on, if
-//! these are few. They count as what the session keeps; where there is little room they are forgotten.
+//! these are few. Both count as what the session keeps; where there is little room, less is kept.
 
 use super::container::Container;
 use super::entry::Entry;
@@ -12,6 +12,9 @@ use std::ops::Range;
 
 /// The most bytes that are kept although the program has taken them.
 const MOST_PASSED: usize = 1024 * 1024;
+/// What a player must read first is kept, however little room there is, if it is no longer: most films have
+/// hundreds of bytes.
+const LITTLE: usize = 8 * 1024;
 
 /// What a gateway knows of one.
 pub(super) struct Film {
@@ -34,7 +37,7 @@ impl Film {
     }
 
     /// Whether there is nothing to know, and nothing that a device may be about to be given.
-    pub(super) fn is_none(&self) -> bool {
+    pub(super) fn is_of_no_use(&self) -> bool {
         self.container.is_other() && self.passed.is_empty()
     }
 
@@ -81,9 +84,12 @@ impl Film {
         self.passed.release(place);
     }
 
-    /// Forgets what the program has taken: others have a better use for the room.
-    pub(super) fn forget(&mut self) {
+    /// Forgets what the program has taken: others have a better use for the room. False if that was nothing,
+    /// and what is left is much.
+    pub(super) fn makes_room(&mut self) -> bool {
+        let had_some = !self.passed.is_empty();
         self.passed = Window::at(self.passed.end());
+        had_some || self.container.beginning().len() <= LITTLE
     }
 
     /// Where a player can go on in the place of the program, which has taken what is before this offset: at
@@ -209,15 +215,34 @@ mod tests {
         assert_eq!(sent.film.kept(), BEGINNING.len());
         sent.takes(second + 10);
         assert_eq!(sent.place(second + 10), Some(second), "it is kept again from there on");
-        sent.film.forget();
+        assert!(sent.film.makes_room());
         assert_eq!((sent.place(second + 10), sent.film.kept()), (Some(third), BEGINNING.len()));
         sent.takes(second + 20);
         assert_eq!(sent.place(second + 20), Some(third), "what is between was forgotten");
-        sent.film.forget();
+        assert!(sent.film.makes_room());
         sent.takes(third + 5);
         assert_eq!(sent.place(third + 5), Some(third));
-        sent.film.forget();
+        assert!(sent.film.makes_room());
         assert_eq!(sent.place(third + 5), None, "no place is known");
+    }
+
+    #[test]
+    fn where_there_is_no_room_a_long_beginning_goes_after_the_bytes_and_a_short_one_stays() {
+        for (filler, stays) in [(100, true), (LITTLE, false)] {
+            let (mut film, mut kept) = (Film::new(HEAD).unwrap(), Window::default());
+            // Tags, which a player is given.
+            let size = (1 << 28 | u32::try_from(filler).unwrap()).to_be_bytes();
+            let tags = [&[0x12, 0x54, 0xc3, 0x67][..], &size, &vec![7; filler]].concat();
+            let all = [HEAD, BEGINNING, &tags, &cluster(3000)].concat();
+            film.sees(0, &all);
+            let end = all.len() as u64;
+            kept.push(Bytes::from(all));
+            film.takes(&kept, end);
+            let beginning = BEGINNING.len() + tags.len();
+            assert_eq!(film.kept(), beginning + 3000);
+            assert!(film.makes_room(), "the bytes are enough at first");
+            assert_eq!((film.kept(), film.makes_room()), (beginning, stays));
+        }
     }
 
     #[test]

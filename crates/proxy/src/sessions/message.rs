@@ -254,7 +254,7 @@ mod tests {
         let id = SessionId::from_bytes([7; 16]);
         for (enters, kind) in [(false, 2), (true, 10)] {
             let take = Asked::Take { id, moves: 1, rule: Takers::default(), enters };
-            assert_eq!(take.encode(), [&[2, kind, 0, 21][..], &[7; 16], &[0, 0, 0, 1, 0]].concat());
+            assert_eq!(take.encode(), [&[2_u8, kind, 0, 21][..], &[7; 16], &[0, 0, 0, 1, 0]].concat());
         }
     }
 

@@ -37,6 +37,9 @@ struct Queues {
 /// What this side's kernel holds for a program that does not read: little, because it does not move with the
 /// session.
 const SEND_BUFFER: usize = 64 * 1024;
+/// A program that has not all yet is looked at so often.
+#[cfg(target_os = "linux")]
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A program, behind its TCP connection to this process.
 pub(super) struct Program {
@@ -246,6 +249,23 @@ impl Program {
     }
 }
 
+/// Waits until a program's kernel has all that was written to it, where that is known: what is written behind
+/// it is counted from there. It ends likewise if the connection is over.
+#[cfg(target_os = "linux")]
+pub(super) async fn has_arrived(connection: &TcpStream) -> io::Result<()> {
+    let (own, other) = (connection.local_addr()?, connection.peer_addr()?);
+    while queues::of(own, other).is_some_and(|own| own.unsent > 0) {
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// It is not known here what a program's kernel has.
+#[cfg(not(target_os = "linux"))]
+pub(super) async fn has_arrived(_: &TcpStream) -> io::Result<()> {
+    Ok(())
+}
+
 /// The user whose program is at the other end of a connection of this host, where that is known.
 #[cfg(target_os = "linux")]
 pub fn user_of(connection: &TcpStream) -> Option<u32> {
@@ -332,6 +352,27 @@ mod tests {
             other.read_exact(&mut [0; 400]).unwrap();
             assert_eq!(program.unread(1000), 600);
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_written_has_arrived_once_the_programs_kernel_has_all_of_it() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let connecting = socket.connect(listener.local_addr().unwrap());
+        let (program, accepted) = tokio::join!(connecting, listener.accept());
+        let (mut program, mut accepted) = (program.unwrap(), accepted.unwrap().0);
+        has_arrived(&accepted).await.unwrap();
+        // More than its kernel takes, and less than this side's does.
+        let all = vec![7; 32 * 1024];
+        tokio::time::timeout(LIMIT, accepted.write_all(&all)).await.unwrap().unwrap();
+        let early = tokio::time::timeout(Duration::from_millis(100), has_arrived(&accepted)).await;
+        assert!(early.is_err(), "the program reads nothing");
+        let mut read = vec![0; all.len()];
+        tokio::time::timeout(LIMIT, program.read_exact(&mut read)).await.unwrap().unwrap();
+        tokio::time::timeout(LIMIT, has_arrived(&accepted)).await.unwrap().unwrap();
+        assert_eq!(read, all);
     }
 
     #[tokio::test]

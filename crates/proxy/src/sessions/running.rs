@@ -194,10 +194,16 @@ impl Session {
             seat.fill(&self.server);
         }
         self.tell_figures();
-        if self.server.is_over() {
+        if self.server.is_over() && !self.is_rewound() {
             return Some(if self.server.is_broken() { Ending::Server } else { Ending::Whole });
         }
         self.is_full().then_some(Ending::Full)
+    }
+
+    /// Whether a device is about to be given again what the program before has taken.
+    fn is_rewound(&self) -> bool {
+        let base = self.server.kept().base();
+        matches!(self.taking, Some(Taking::Confirming { offset, .. }) if offset < base)
     }
 
     async fn next(&mut self) -> Step {

@@ -191,10 +191,11 @@ impl Server {
         self.film.as_ref().map_or(0, |film| film.kept())
     }
 
-    /// Keeps none of what programs have taken.
-    pub(super) fn forget_taken(&mut self) {
-        if let Some(film) = &mut self.film {
-            film.forget();
+    /// Keeps less for players: first none of what programs have taken, and then, if that was none, nothing
+    /// that is much.
+    pub(super) fn keep_less_of_film(&mut self) {
+        if self.film.as_mut().is_some_and(|film| !film.makes_room()) {
+            self.film = None;
         }
     }
 
@@ -328,7 +329,7 @@ impl Server {
         if let Some(film) = &mut self.film {
             film.sees(self.kept.end(), &bytes);
         }
-        if self.film.as_ref().is_some_and(|film| film.is_none()) {
+        if self.film.as_ref().is_some_and(|film| film.is_of_no_use()) {
             self.film = None;
         }
         self.kept.push(bytes);

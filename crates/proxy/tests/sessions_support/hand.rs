@@ -50,14 +50,27 @@ impl Hand {
 
     /// Takes a session that has not moved yet, and lets no other device take it.
     pub async fn take(device: &Device, id: SessionId) -> Self {
-        let mut stream = within("a stream opens", device.connection.open_stream()).await.unwrap();
-        let asked = [&[2, 2, 0, 21][..], &id.to_bytes(), &[0; 4], &[0]].concat();
-        within("it asks", stream.write_all(&asked)).await.unwrap();
-        let mut hand = Self::granted(stream).await;
+        let mut hand = Self::ask(device, id, 2).await;
         let offset = hand.came as u64;
         // The program is there.
         hand.say(COUNT, &offset.to_be_bytes()).await;
         hand
+    }
+
+    /// The same for a player of a film, whose program is not there yet.
+    pub async fn enter(device: &Device, id: SessionId) -> Self {
+        let mut hand = Self::ask(device, id, 10).await;
+        // Where it can go on, and what it must read first.
+        let told = hand.read(8 + 2).await;
+        hand.read(u16::from_be_bytes([told[8], told[9]]).into()).await;
+        hand
+    }
+
+    async fn ask(device: &Device, id: SessionId, kind: u8) -> Self {
+        let mut stream = within("a stream opens", device.connection.open_stream()).await.unwrap();
+        let asked = [&[2, kind, 0, 21][..], &id.to_bytes(), &[0; 4], &[0]].concat();
+        within("it asks", stream.write_all(&asked)).await.unwrap();
+        Self::granted(stream).await
     }
 
     async fn granted(stream: Stream) -> Self {

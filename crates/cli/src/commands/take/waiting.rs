@@ -90,13 +90,12 @@ impl Waiting {
                         tracing::info!("a program of another user was closed");
                         continue;
                     }
+                    let path = self.path.clone();
                     match self.how {
                         How::Raw => return Ok((socket, Begins::Raw)),
                         How::Line => return Ok((socket, Begins::Line(self.own_lines))),
-                        How::Http => drop(asking.spawn(asked(socket, self.path.clone(), Begins::Http))),
-                        How::HttpTime => {
-                            asking.spawn(asked(socket, self.path.clone(), Begins::HttpTime));
-                        }
+                        How::Http => drop(asking.spawn(asked(socket, path, Begins::Http))),
+                        How::HttpTime => drop(asking.spawn(asked(socket, path, Begins::HttpTime))),
                     }
                 }
                 Some(asked) = asking.join_next() => match asked {

@@ -12,6 +12,8 @@ const SEEK_HEAD: u32 = 0x114d_9b74;
 const CUES: u32 = 0x1c53_bb6b;
 const VOID: u32 = 0xec;
 const SUM: u32 = 0xbf;
+/// Files beside the film, such as its cover and fonts: they are often long, and it plays without.
+const ATTACHMENTS: u32 = 0x1941_a469;
 const TRACKS: u32 = 0x1654_ae6b;
 const TRACK: u32 = 0xae;
 const NUMBER: u32 = 0xd7;
@@ -106,7 +108,7 @@ impl Elements for Matroska {
             }
             (Stage::Segment, VOID | SUM) => element.size().map(Next::Skip),
             (Stage::Start | Stage::Segment, _) => Err(Unfit),
-            (Stage::Beginning, SEEK_HEAD | CUES | VOID | SUM) => element.size().map(Next::Skip),
+            (Stage::Beginning, SEEK_HEAD | CUES | ATTACHMENTS | VOID | SUM) => element.size().map(Next::Skip),
             (Stage::Beginning, CLUSTER) => {
                 self.stage = Stage::Clusters;
                 self.pictures = track_with_pictures(&index.beginning);
@@ -211,14 +213,14 @@ mod tests {
     /// What is before the first cluster, and what a player is given of that.
     fn beginning(tracks: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
         let (header, tracks) = (element(EBML, b"\x42\x82\x84webm"), element(TRACKS, &tracks.concat()));
-        let [seek, cues, void] = [SEEK_HEAD, CUES, VOID].map(|id| element(id, &[0; 40]));
+        let [seek, cues, files, void] = [SEEK_HEAD, CUES, ATTACHMENTS, VOID].map(|id| element(id, &[0; 40]));
         let segment = [&SEGMENT.to_be_bytes()[..], &[0x10, 9, 9, 9]].concat();
-        let all = [&header[..], &segment, &seek, &tracks, &cues, &void].concat();
+        let all = [&header[..], &segment, &seek, &tracks, &cues, &files, &void].concat();
         (all, [&header[..], &ENDLESS, &tracks].concat())
     }
 
     #[test]
-    fn a_player_is_given_what_is_before_the_first_cluster_without_what_says_where_things_are() {
+    fn a_player_is_given_what_is_before_the_first_cluster_without_what_says_where_things_are_or_is_beside() {
         let (begin, given) = beginning(&[track(1, 1)]);
         assert_eq!(found_in(&begin).unwrap(), (given.clone(), vec![]));
         let one = cluster(&[simple(1, 0x80)]);

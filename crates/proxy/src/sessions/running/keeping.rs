@@ -20,16 +20,16 @@ impl Session {
         let tell = |of: &std::sync::atomic::AtomicU64, number| of.store(number, Ordering::Relaxed);
         tell(&figures.up, self.server.waiting().end());
         tell(&figures.down, self.server.kept().end());
-        tell(&figures.kept, self.server.kept().len() as u64);
         figures.is_tls.store(self.server.is_tls(), Ordering::Relaxed);
         // What was taken is kept if there is as much room besides. A device that takes the session may be
         // given it at this moment.
         let of_film = self.server.kept_of_film();
         if of_film > 0 && self.taking.is_none() && self.room().bytes < of_film as u64 {
-            self.server.forget_taken();
+            self.server.keep_less_of_film();
         }
-        let bytes = self.server.kept().len() + self.server.waiting().len() + self.server.kept_of_film();
-        self.listing.share().set(bytes as u64);
+        let kept = self.server.kept().len() + self.server.kept_of_film();
+        self.listing.figures().kept.store(kept as u64, Ordering::Relaxed);
+        self.listing.share().set((kept + self.server.waiting().len()) as u64);
     }
 
     /// Whether there is no room for what its programs sent.

@@ -152,6 +152,10 @@ impl Session {
         };
         self.moves = moves;
         self.server.goes_on_at(offset);
+        if let Frame::Count(taken) = count {
+            // It may have taken some already of what is there again.
+            self.server.taken(*taken);
+        }
         self.busy = Instant::now();
         self.place = seat.place();
         self.is_cut = false;

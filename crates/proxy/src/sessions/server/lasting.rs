@@ -97,4 +97,25 @@ mod tests {
         record.as_object_mut().unwrap().remove("beginning");
         assert_eq!(going_on(&record).unwrap(), b"");
     }
+
+    #[tokio::test]
+    async fn a_film_that_was_entered_goes_on_from_there_in_another_process_and_is_none_any_more() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut server = Server::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+        let head = b"HTTP/1.1 200 OK\r\n\r\n";
+        let beginning = b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\x01\xff\xff\xff\xff\xff\xff\xff";
+        let cluster = b"\x1f\x43\xb6\x75\xff\xa3\x88\x81\0\0\x80film";
+        let all = [&head[..], beginning, cluster].concat();
+        let (place, end) = ((all.len() - cluster.len()) as u64, all.len() as u64);
+        server.came(vec![all.into()]);
+        assert!(server.taken(end) && server.kept().is_empty());
+        assert_eq!(server.entry(end).unwrap().place, place);
+        server.goes_on_at(place);
+        let mut body = Vec::new();
+        let (record, socket) = server.halt(&mut body).unwrap();
+        let server = Server::going_on(record, &mut Body::new(body), socket).unwrap();
+        assert_eq!((server.kept().base(), server.kept().end()), (place, end));
+        assert_eq!(&server.from(place, 99)[..], cluster);
+        assert_eq!(server.entry(place), None);
+    }
 }
