@@ -42,7 +42,7 @@ impl Destination {
             return Err(bad("the port is 0"));
         }
         if let Ok(address) = host.parse::<IpAddr>() {
-            // Of IPv4 only the usual form is read, of IPv6 every one.
+            // An IPv4 address is read in one form only, and has it. An IPv6 address has several.
             let host = if address.is_ipv4() { host.to_owned() } else { address.to_string() };
             return Ok(Self { host, port });
         }

@@ -61,6 +61,19 @@ fn what_never_gets_an_answer_is_asked_twice_at_most() {
 }
 
 #[test]
+fn an_answer_that_nobody_asked_for_is_given_to_nobody() {
+    let proxy = proxy(|_| {});
+    let origin = Origin::start(|_, _, stream| {
+        let another = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+        stream.write_all(format!("{HELLO}{another}").as_bytes()).is_ok()
+    });
+    for asked in 1..=5 {
+        let answer = talk(proxy.address, &get(&origin.url("/"), ""));
+        assert_eq!((status(&answer), body(&answer), origin.seen().len()), (200, "hello", asked), "{answer}");
+    }
+}
+
+#[test]
 fn as_many_connections_as_clients_ask_over_at_once_are_kept_for_what_they_ask_next() {
     const CLIENTS: usize = 16;
     let proxy = proxy(|settings| settings.turns = 0);
@@ -244,6 +257,29 @@ fn what_is_idle_or_slow_is_closed() {
         false
     });
     assert_eq!(status(&talk(proxy.address, &get(&never.url("/"), ""))), 504);
+}
+
+#[test]
+fn the_time_for_a_head_begins_anew_with_each_request_and_does_not_run_while_one_is_answered() {
+    let limit = Duration::from_secs(2);
+    let proxy = proxy(|settings| settings.request_limit = limit);
+    let origin = Origin::start(move |_, n, stream| {
+        if n == 0 {
+            std::thread::sleep(limit + limit / 2);
+        }
+        stream.write_all(HELLO.as_bytes()).is_ok()
+    });
+    let (mut client, url) = (connect(proxy.address), origin.url("/"));
+    for _ in 0..2 {
+        write!(client, "GET {url} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let (head, mut hello) = (read_head(&mut client).unwrap(), [0; 5]);
+        client.read_exact(&mut hello).unwrap();
+        assert_eq!((status(&head), &hello), (200, b"hello"));
+    }
+    client.write_all(b"GET http://a/ HTTP/1.1\r\nHost:").unwrap();
+    let began = Instant::now();
+    rest(&mut client);
+    assert!(began.elapsed() < LIMIT);
 }
 
 #[test]

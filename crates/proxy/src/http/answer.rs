@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use whimbrel_access::Intents;
 
-/// Answers a request. The tunnel that it asks for is left in the slot. The request is on the heap: each function
-/// that waits for another would hold a copy of it, and what waits is itself copied once.
+/// Answers a request. The tunnel that it asks for is left in the slot. The request is on the heap: else each
+/// function that waits for another would hold a copy of it, and what waits is itself copied once.
 pub(super) async fn answer(
     proxy: Arc<Proxy>,
     slot: Arc<Slot<Agreed>>,
@@ -273,7 +273,8 @@ mod tests {
 
     #[test]
     fn what_waits_for_an_answer_is_small() {
-        // It is made and copied for each request. With the request in each of its functions it had 8296 bytes.
+        // It is made and copied for each request. With the request in each of its functions it had 8296
+        // bytes.
         let bytes = size(answer);
         assert!(bytes <= 4096, "{bytes}");
     }

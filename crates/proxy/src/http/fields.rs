@@ -1,4 +1,5 @@
-//! Header fields: which of them belong to one connection alone (RFC 9110, §7.6.1), and how a message is framed.
+//! Header fields: which of them belong to one connection alone (RFC 9110, §7.6.1), and how a message is
+//! framed.
 
 use super::problem::Problem;
 use hyper::header::{

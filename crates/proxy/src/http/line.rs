@@ -3,7 +3,7 @@
 use super::moving::{Moving, Sent};
 use super::multiplexed::{Multiplexed, to_http1};
 use super::problem::Problem;
-use super::speaker::{Coming, Sending, Speaker};
+use super::speaker::{Awaited, Coming, Speaker};
 use crate::Destination;
 use hyper::client::conn::TrySendError;
 use hyper::{Request, Response};
@@ -101,9 +101,9 @@ impl Line {
         matches!(&self.speaks, Speaks::Several(several) if several.is_used())
     }
 
-    /// Sends a request. What it returns waits so long for the head of its answer: from when nothing of the
-    /// request has moved for as long, at most. Dropped meanwhile, the connection closes, or the message's part
-    /// of it.
+    /// Sends a request. What it returns waits for the head of its answer until nothing of the request has
+    /// moved for `limit`. If that is dropped before, the connection takes no other message; one of HTTP/2
+    /// loses this message alone.
     pub(super) fn send(
         &mut self,
         request: Request<Sent>,
@@ -114,13 +114,13 @@ impl Line {
         let request = request.map(|body| Moving::new(body, Arc::clone(&self.moved)));
         let sending = match &mut self.speaks {
             Speaks::One(speaker) => speaker.send(request),
-            Speaks::Several(several) => Sending::over_http2(several.send(request)),
+            Speaks::Several(several) => Awaited::over_http2(several.send(request)),
         };
         self.wait(sending, limit)
     }
 
     /// Waits for the head of an answer.
-    async fn wait(&mut self, mut sending: Sending, limit: Duration) -> Result<Response<Coming>, Unsent> {
+    async fn wait(&mut self, mut sending: Awaited, limit: Duration) -> Result<Response<Coming>, Unsent> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         let mut before = self.moved.load(Ordering::Relaxed);
         let answer = loop {
@@ -197,11 +197,11 @@ impl Line {
         self.leave();
     }
 
-    /// Whether it may be kept for the next message, which looks before it is sent what the server has done
-    /// meanwhile. Mostly that is known from the last answer.
+    /// Whether it may be kept for the next message. Mostly the last answer has told. What the server does
+    /// while it is kept is looked for before it is lent ([`Self::is_ready`]).
     pub(super) fn can_rest(&self) -> bool {
-        let waits = matches!(&self.speaks, Speaks::One(speaker) if speaker.waited());
-        !self.is_private && (waits || !self.is_closed())
+        let was_ready = matches!(&self.speaks, Speaks::One(speaker) if speaker.was_ready());
+        !self.is_private && (was_ready || !self.is_closed())
     }
 
     /// Whether it cannot be used again.

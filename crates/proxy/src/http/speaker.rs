@@ -59,8 +59,8 @@ impl Driver {
         })
     }
 
-    /// The same for what asks before the connection can bring anything, and may be there already.
-    fn attend_behind<T>(
+    /// Polls what its user waits for, and does what is possible only if that is not there yet.
+    fn ask_then_attend<T>(
         &self,
         cx: &mut Context<'_>,
         mut asks: impl FnMut(&mut Context<'_>) -> Poll<T>,
@@ -102,13 +102,13 @@ impl Speaker {
     }
 
     /// Sends a request. What it returns gives the head of its answer.
-    pub(super) fn send(&mut self, request: Request<Moving>) -> Sending {
+    pub(super) fn send(&mut self, request: Request<Moving>) -> Awaited {
         if !request.body().is_end_stream() {
             // It goes on to be sent while a client does not read the answer that came before its end.
             self.detach();
         }
         let answer = Box::pin(self.sender.try_send_request(request));
-        Sending { answer, driver: Some(self.driver.clone()) }
+        Awaited { answer, driver: Some(self.driver.clone()) }
     }
 
     /// An answer whose body brings the connection on.
@@ -136,9 +136,9 @@ impl Speaker {
         poll_fn(|cx| driver.attend(cx, |cx| sender.poll_ready(cx))).await
     }
 
-    /// Whether it waited for a request when it moved last: it does so in the moment in which an answer is whole
-    /// and the connection can carry another. What the server has said or done since then is not known.
-    pub(super) fn waited(&self) -> bool {
+    /// Whether it was ready for a request when it moved last: it is as soon as an answer has come whole and
+    /// the connection can carry another one. What the server has said or done since then is not known.
+    pub(super) fn was_ready(&self) -> bool {
         self.sender.is_ready()
     }
 
@@ -176,28 +176,28 @@ impl Drop for Speaker {
     }
 }
 
-/// The head of an answer, or the request again, of which nothing went out.
-type Head = Result<Response<Incoming>, TrySendError<Request<Moving>>>;
+/// The head of an answer, or why there is none, with the request if nothing of it went out.
+type Answered = Result<Response<Incoming>, TrySendError<Request<Moving>>>;
 
 /// A request that waits for the head of its answer. The request that may come back is on the heap: what waits
 /// for this moves from hand to hand, and is small.
-pub(super) struct Sending {
-    answer: Pin<Box<dyn Future<Output = Head> + Send>>,
+pub(super) struct Awaited {
+    answer: Pin<Box<dyn Future<Output = Answered> + Send>>,
     /// `None`: it went out over HTTP/2, whose connection moves by itself.
     driver: Option<Driver>,
 }
 
-impl Sending {
+impl Awaited {
     /// One over HTTP/2.
-    pub(super) fn over_http2(answer: impl Future<Output = Head> + Send + 'static) -> Self {
+    pub(super) fn over_http2(answer: impl Future<Output = Answered> + Send + 'static) -> Self {
         Self { answer: Box::pin(answer), driver: None }
     }
 }
 
-impl Future for Sending {
-    type Output = Head;
+impl Future for Awaited {
+    type Output = Answered;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Head> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
         let Self { answer, driver } = &mut *self;
         match driver {
             Some(driver) => driver.attend(cx, |cx| answer.as_mut().poll(cx)),
@@ -236,7 +236,7 @@ impl Body for Coming {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self { incoming, driver } = &mut *self;
         match driver {
-            Some(driver) => driver.attend_behind(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx)),
+            Some(driver) => driver.ask_then_attend(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx)),
             None => Pin::new(incoming).poll_frame(cx),
         }
     }
@@ -293,7 +293,7 @@ mod tests {
             let Ok(answer) = sent else { panic!("no answer came of {says:?}") };
             let read = speaker.coming(answer).into_body().collect().await.unwrap().to_bytes();
             assert_eq!(read, body.as_bytes(), "{says:?}");
-            assert!(speaker.waited(), "it can be kept without a look: {says:?}");
+            assert!(speaker.was_ready(), "it can be kept without a look: {says:?}");
             // What a task may do at once is counted, and it has read byte by byte.
             tokio::task::yield_now().await;
             assert!(!speaker.is_closed(), "{says:?}");
@@ -302,12 +302,12 @@ mod tests {
         assert!(speaker.task.is_none(), "nothing was to be sent that it has to move for");
         drop(server);
         tokio::task::yield_now().await;
-        assert!(speaker.waited() && !speaker.is_ready(), "an end is seen by a look");
+        assert!(speaker.was_ready() && !speaker.is_ready(), "an end is seen by a look");
         assert!(speaker.is_closed());
     }
 
     #[tokio::test]
-    async fn what_cannot_carry_another_answer_does_not_wait_for_a_request() {
+    async fn what_cannot_carry_another_answer_is_not_ready_for_a_request() {
         for says in [
             "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
             "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",

@@ -1,7 +1,12 @@
-//! Which requests wait for a turn, and which connections go with their network.
+//! Which requests wait for a turn, which connections go with their network, and which are lent again.
 
 use super::*;
+use crate::http::moving::Sent;
 use crate::{Managed, Reaching};
+use http_body_util::{BodyExt as _, Either, Empty};
+use hyper::Request;
+use hyper::header::{HOST, HeaderValue};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_multiaccess::Client;
 use whimbrel_multiaccess::protocol::Way;
 
@@ -57,4 +62,63 @@ async fn when_a_network_fails_nothing_on_it_to_that_server_is_offered_any_more_a
     assert_eq!((offered(&one), offered(&other)), (vec![2], vec![3]));
     origins.failed_meanwhile(&other, &by("wlan0").unwrap());
     assert_eq!((offered(&one), offered(&other)), (vec![2], vec![]));
+}
+
+/// What a server does on a connection that is kept.
+#[derive(Clone, Copy)]
+enum Meanwhile {
+    Waits,
+    Says(&'static str),
+    Closes,
+}
+
+/// Whether a connection is lent again on which a server gives this answer, and then does this.
+async fn is_lent_again(answer: &str, meanwhile: Meanwhile) -> bool {
+    let rules = Rules { each: 1, here: false, rest: HOUR, limit: HOUR };
+    let origins = Origins::new(Arc::new(Elsewhere), rules);
+    let to = Destination::new("192.0.2.1", 80).unwrap();
+    let (stream, mut server) = tokio::io::duplex(1 << 10);
+    let speaks = Speaks::One(Speaker::start(Box::new(stream)).await.unwrap());
+    let mut line = Box::new(Line::new(1, to.clone(), speaks, None, None));
+    let mut request: Request<Sent> = Request::new(Either::Right(Empty::new()));
+    request.headers_mut().insert(HOST, HeaderValue::from_static("192.0.2.1"));
+    let answers = async {
+        assert!(server.read(&mut [0; 1 << 10]).await.unwrap() > 0);
+        server.write_all(answer.as_bytes()).await.unwrap();
+    };
+    let (answered, ()) = tokio::join!(line.send(request, HOUR), answers);
+    let Ok(head) = answered else { panic!("no answer came of {answer:?}") };
+    assert_eq!(head.into_body().collect().await.unwrap().to_bytes(), "hello", "{answer:?}");
+    origins.keep(line);
+    match meanwhile {
+        Meanwhile::Waits => {}
+        Meanwhile::Says(words) => server.write_all(words.as_bytes()).await.unwrap(),
+        Meanwhile::Closes => server.shutdown().await.unwrap(),
+    }
+    origins.take(&to, |_, _| true).await.is_some()
+}
+
+#[tokio::test]
+async fn a_connection_is_lent_again_unless_its_server_ends_it_or_says_what_nobody_asked_for() {
+    use Meanwhile::{Closes, Says, Waits};
+    const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+    const CHUNKED: &str =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+    // Whose answer would that be?
+    const ANOTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+    let [hello_and_another, chunked_and_another] = [HELLO, CHUNKED].map(|first| format!("{first}{ANOTHER}"));
+    for (answer, meanwhile, is_lent) in [
+        (HELLO, Waits, true),
+        (CHUNKED, Waits, true),
+        ("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", Waits, false),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", Waits, false),
+        (hello_and_another.as_str(), Waits, false),
+        (chunked_and_another.as_str(), Waits, false),
+        (HELLO, Says(ANOTHER), false),
+        (HELLO, Says("x"), false),
+        (HELLO, Closes, false),
+        (CHUNKED, Closes, false),
+    ] {
+        assert_eq!(is_lent_again(answer, meanwhile).await, is_lent, "{answer:?}");
+    }
 }
