@@ -29,7 +29,7 @@ use crate::path_io::PathIo;
 use crate::punch;
 use crate::registry::Added;
 use crate::report::EndpointEvent;
-use crate::shared::Shared;
+use crate::shared::{Shared, State};
 use crate::tls::ArrivingSessions;
 
 /// A first flight may bring this much behind its first segment.
@@ -103,11 +103,10 @@ fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shar
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
         Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
     };
-    let is_live = shared.with(|state| {
-        // The peer may have given it up meanwhile, and said so on another path.
-        let is_live = state.engine.path_state(id).is_some_and(|at| at != PathState::Lost);
-        if is_live {
-            state.paths.push(path.clone());
+    let may_begin = {
+        let mut state = shared.lock();
+        let may_begin = is_live(&state, id);
+        if may_begin {
             if let Some(remote) = path.remote.direct() {
                 state.nearness.met(path.local.ip(), remote.ip());
             }
@@ -116,11 +115,18 @@ fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shar
             }
             state.engine.state_observed(from);
         }
-        is_live
-    });
-    if !is_live {
+        may_begin
+    };
+    if !may_begin {
         return;
     }
+    // Before the driver knows of the path: it would read what comes behind this.
+    let fed = path.feed(&**shared, &plaintext);
+    shared.with(|state| {
+        if is_live(state, id) {
+            state.paths.push(path.clone());
+        }
+    });
     let is_relayed = path.remote.relayed().is_some();
     if is_relayed {
         punch::meet(endpoint, shared);
@@ -130,13 +136,17 @@ fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shar
         let cause = DownCause::of_address(&endpoint.addresses(), path.local.ip());
         return shared.with(|state| state.lose_path(Instant::now(), id, cause));
     }
-    if let Err(error) = path.feed(&**shared, &plaintext) {
+    if let Err(error) = fed {
         shared.path_closed(&path, &error);
     }
     // Answer at once; the driver learns of the path, and of an error if there is one.
     let _ = path.flush(&**shared);
-    // The path may have been up before the connection knew where it is.
-    shared.with(|state| shared.hear_signals_in(state));
+    shared.with(|_| ());
+}
+
+/// The peer may have given the path up meanwhile, and said so on another one.
+fn is_live(state: &State, id: PathId) -> bool {
+    state.engine.path_state(id).is_some_and(|at| at != PathState::Lost)
 }
 
 async fn dispatch<A: Arrival>(
