@@ -1,6 +1,8 @@
 //! Runs the real program as real processes, with a home directory of its own for each user.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+mod waiting;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+pub use waiting::wait_within;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -323,15 +327,8 @@ pub fn terminal(columns: u16, rows: u16) -> (std::fs::File, std::fs::File) {
 
 /// Waits until something is so.
 #[track_caller]
-pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(start.elapsed() < LIMIT, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+pub fn wait_for<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    wait_within(LIMIT, what, check)
 }
 
 pub fn length(file: &Path) -> u64 {

@@ -106,6 +106,12 @@ pub(crate) fn take((id, ticket): &(String, String)) -> [&str; 4] {
     ["take", &id[..8], "--from", ticket]
 }
 
+pub(crate) fn random(size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; size];
+    getrandom::fill(&mut bytes).unwrap();
+    bytes
+}
+
 pub(crate) fn sum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
