@@ -1,13 +1,14 @@
 //! Runs the real program as real processes, with a home directory of its own for each user.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+mod lines;
 mod waiting;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -167,14 +168,7 @@ impl Process {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let (sender, lines) = channel();
-        let output = std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        let (lines, output) = lines::of(stdout);
         let stderr = Arc::<Mutex<String>>::default();
         let said = stderr.clone();
         let messages = std::thread::spawn(move || {

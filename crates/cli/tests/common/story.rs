@@ -2,14 +2,16 @@
 //! gateway and a server that knows nothing of Whimbrel.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+#[path = "lines.rs"]
+mod lines;
 #[path = "machines.rs"]
 mod machines;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, PipeWriter, Write as _};
+use std::io::{PipeWriter, Write as _};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -180,14 +182,7 @@ impl Running {
         });
         let mut child = command.spawn().unwrap();
         let output = child.child().stdout.take().unwrap();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        let (lines, _) = lines::of(output);
         Self { child, input: Some(input), lines }
     }
 
