@@ -193,4 +193,13 @@ mod tests {
         }
         assert_eq!(Span::of(&headers(&[])), None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_an_answer_says_of_a_part_is_read(
+            lines in "(Abytes [0-9]{1,20}-[0-9]{1,20}/[0-9]{1,20}\n|[A-E][ -~]{0,12}\n){0,6}",
+        ) {
+            read_anything(lines.as_bytes());
+        }
+    }
 }

@@ -348,4 +348,21 @@ mod tests {
         assert!(read_request(&mut &GET[..9]).await.is_err());
         assert!(read_request(&mut &vec![b'x'; 2 * LONGEST][..]).await.is_err());
     }
+
+    /// A field of an answer.
+    const FIELD: &str = "Content-Length: [0-9]{1,20}|ETag: [ -~]{0,20}|[ -~]{1,20}|\
+                         Content-Range: bytes [0-9]{1,20}-[0-9]{1,20}/([0-9]{1,20}|\\*)";
+
+    proptest::proptest! {
+        #[test]
+        fn a_program_gets_one_head_whatever_a_server_says(
+            status in "(200 OK|206 Partial Content|404 Not Found)",
+            fields in proptest::collection::vec(FIELD, 0..5),
+            asked in "(Range: bytes=[0-9]{1,20}-\r\n)?",
+        ) {
+            let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+            let answer = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
+            read_anything(format!("{answer}GET / HTTP/1.1\r\n{asked}\r\n").as_bytes());
+        }
+    }
 }
