@@ -4,7 +4,7 @@ CARGO ?= cargo
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 20
-FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice status relay chat snapshot suspended sessions stun tls durable introduction known_peers mdns texts access proxy devices
+FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice status relay chat snapshot suspended sessions stun tls durable introduction known_peers mdns texts access proxy devices router
 
 # The older program of `make interop`: the first whose bytes on the wire are still understood. It is of the day on which
 # records of names got a signed end (version 2). Programs from before cannot read those, though theirs are still read.

@@ -5,12 +5,14 @@
 use libfuzzer_sys::fuzz_target;
 use whimbrel_proxy::{
     Answer, Arrival, Destination, Pattern, Publication, PublishRule, Request, host_of_name, name_of_host,
-    read_anything_as_film, read_anything_as_socks,
+    read_anything_as_answer, read_anything_as_film, read_anything_as_part, read_anything_as_socks,
 };
 
 fuzz_target!(|data: &[u8]| {
     read_anything_as_socks(data);
     read_anything_as_film(data);
+    read_anything_as_answer(data);
+    read_anything_as_part(data);
     if let Ok(request) = Request::decode(data) {
         assert_eq!(request.encode(), data, "a request has one form");
     }

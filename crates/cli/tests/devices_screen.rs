@@ -13,11 +13,10 @@ use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use common::{LIMIT, Process, World, terminal, wait_for};
+use common::{LIMIT, World, terminal, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
-use serde_json::Value;
-use typed::{Film, LARGE, expose, session, sum};
+use typed::{Film, LARGE, connected, devices, expose, half, says, session, sum};
 
 /// A terminal with the page in it.
 struct Screen {
@@ -92,34 +91,6 @@ impl Drop for Screen {
     }
 }
 
-/// A phone whose key is the user's, and a desk of the user. The service lives as long as what is returned.
-fn devices() -> (World, Process) {
-    let (world, names) = World::with_names();
-    let mut inviting = world.start("phone", &["invite", "--json", "-q", "--device", "desk.ada@example.org"]);
-    let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
-    world.run("desk", &["join", &code, "--json", "-q"]).succeeded();
-    inviting.output(LIMIT).succeeded();
-    (world, names)
-}
-
-#[track_caller]
-fn says(agent: &mut Process, event: &str) -> Value {
-    let said = agent.next_json();
-    assert_eq!(said["event"], event, "{said}");
-    said
-}
-
-/// A forward on the phone, whose program has the first half.
-fn half(world: &World, ticket: &str) -> (Process, TcpStream, Vec<u8>) {
-    let mut forward = world.start("phone", &["forward", ticket, "--json"]);
-    let at: SocketAddr = forward.next_json()["listening"].as_str().unwrap().parse().unwrap();
-    let mut program = TcpStream::connect(at).unwrap();
-    program.set_read_timeout(Some(LIMIT)).unwrap();
-    let mut first = vec![0; LARGE / 2];
-    program.read_exact(&mut first).unwrap();
-    (forward, program, first)
-}
-
 #[test]
 fn a_key_moves_a_running_session_to_the_device_that_is_chosen() {
     let (world, _names) = devices();
@@ -142,8 +113,7 @@ fn a_key_moves_a_running_session_to_the_device_that_is_chosen() {
     screen.types("q");
     screen.ends(0);
     let at: SocketAddr = says(&mut agent, "port")["listening"].as_str().unwrap().parse().unwrap();
-    let mut program = TcpStream::connect(at).unwrap();
-    program.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut program = connected(at);
     film.may_go_on.store(true, Ordering::SeqCst);
     let mut second = Vec::new();
     program.read_to_end(&mut second).unwrap();
@@ -174,8 +144,7 @@ fn where_no_agent_takes_it_the_page_says_at_its_end_what_does() {
     let mut take = world.start("desk", &["take", &id[..8], "--from", ticket, "--json"]);
     let at: SocketAddr = take.next_json()["listening"].as_str().unwrap().parse().unwrap();
     forward.output(LIMIT).succeeded();
-    let mut program = TcpStream::connect(at).unwrap();
-    program.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut program = connected(at);
     film.may_go_on.store(true, Ordering::SeqCst);
     let mut second = Vec::new();
     program.read_to_end(&mut second).unwrap();
@@ -218,8 +187,7 @@ fn a_key_moves_a_session_of_a_gateway() {
     let id = said.split_once("desk may take ").unwrap().1.split_once(';').unwrap().0;
     let mut take = world.start("desk", &["take", id, "--through", &ticket, "--json"]);
     let at: SocketAddr = take.next_json()["listening"].as_str().unwrap().parse().unwrap();
-    let mut program = TcpStream::connect(at).unwrap();
-    program.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut program = connected(at);
     film.may_go_on.store(true, Ordering::SeqCst);
     // What the old program's kernel had when it was let go, because the film went on before, is its own.
     old.set_read_timeout(Some(LIMIT)).unwrap();

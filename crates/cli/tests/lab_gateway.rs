@@ -2,20 +2,21 @@
 //! while the laptop moves.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/machines.rs"]
+mod machines;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use machines::{HTTP, length, random, wait_for, wait_for_server, web_server, whimbrel};
 use sha2::{Digest as _, Sha256};
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, Rate};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 const SIZE: usize = 64 << 20;
-const LIMIT: Duration = Duration::from_secs(120);
-const SERVER: &str = "203.0.113.80:8000";
 const SOCKS: &str = "127.0.0.1:1080";
 
 /// A laptop that reaches nothing but the gateway, which is in the internet as well, where a server is.
@@ -49,26 +50,15 @@ impl Stage {
         outside.end(&server).add_address("203.0.113.80/24").unwrap();
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("site")).unwrap();
-        let http = server
-            .command("python3")
-            .args(["-m", "http.server", "8000", "--bind", "203.0.113.80", "--directory"])
-            .arg(folder.path().join("site"))
-            .with(|command| {
-                command.stdout(Stdio::null()).stderr(Stdio::null());
-            });
-        let running = vec![http.spawn().unwrap()];
-        let begun = Instant::now();
-        while gateway.run(|| TcpStream::connect(SERVER)).is_err() {
-            assert!(begun.elapsed() < LIMIT, "the server does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let running = vec![web_server(&server, &folder.path().join("site"))];
+        wait_for_server(&gateway, HTTP);
         Self { laptop, link, folder, at: 10, gateway, _outside: outside, _server: server, _lab: lab, running }
     }
 
     /// Starts the gateway, whose ticket this returns, and the proxy. The server is in the gateway's own network,
     /// so it is listed.
     fn serve(&mut self, args: &[&str]) -> String {
-        let gate = ["gateway", "serve", "--ticket", "--allow", "any", "--to", SERVER, "--json"];
+        let gate = ["gateway", "serve", "--ticket", "--allow", "any", "--to", HTTP, "--json"];
         let gate = whimbrel(&self.gateway, &self.path("gate")).args(gate).args(args);
         let (gate, ticket) = started(gate, "ticket");
         let socks = ["proxy", "socks", "--through", &ticket, "--listen", SOCKS, "--json"];
@@ -96,16 +86,6 @@ impl Stage {
     }
 }
 
-fn whimbrel(host: &Host, home: &Path) -> HostCommand {
-    fs::create_dir_all(home).unwrap();
-    let command = host.command(PROGRAM).env("HOME", home).env("XDG_RUNTIME_DIR", home);
-    command.with(|command| {
-        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "WHIMBREL_NAMES", "HTTPS_PROXY", "https_proxy"] {
-            command.env_remove(name);
-        }
-    })
-}
-
 /// Starts a command that says in JSON that it is ready, and what it says of `field`.
 fn started(command: HostCommand, field: &str) -> (HostChild, String) {
     let mut child = command
@@ -121,17 +101,6 @@ fn started(command: HostCommand, field: &str) -> (HostChild, String) {
     (child, said[field].as_str().unwrap().to_owned())
 }
 
-fn random(size: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(size / 8).flatten().collect()
-}
-
 #[test]
 fn a_download_from_an_ordinary_server_survives_moves_of_the_laptop() {
     if !whimbrel_lab::require!() {
@@ -141,14 +110,10 @@ fn a_download_from_an_ordinary_server_survives_moves_of_the_laptop() {
     let bytes = random(SIZE);
     fs::write(stage.path("site/original"), &bytes).unwrap();
     stage.serve(&[]);
-    let (copy, url) = (stage.path("copy"), format!("http://{SERVER}/original"));
+    let (copy, url) = (stage.path("copy"), format!("http://{HTTP}/original"));
     let mut client = stage.curl(&url).arg("-o").arg(&copy).spawn().unwrap();
     for sixth in 1..6 {
-        let begun = Instant::now();
-        while fs::metadata(&copy).map_or(0, |file| file.len()) < (SIZE / 6 * sixth) as u64 {
-            assert!(begun.elapsed() < LIMIT, "the download does not grow");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("the download grows", || (length(&copy) >= (SIZE / 6 * sixth) as u64).then_some(()));
         stage.move_laptop();
     }
     assert!(client.child().wait().unwrap().success());
@@ -169,16 +134,16 @@ fn git_clones_through_the_gateway_while_the_laptop_moves() {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let proxy = format!("http.proxy=socks5h://{SOCKS}");
     let clone = stage.laptop.command("git").args(["-c", &proxy, "clone", "-q"]);
-    let clone = clone.arg(format!("http://{SERVER}/repo.git")).arg(stage.path("cloned"));
+    let clone = clone.arg(format!("http://{HTTP}/repo.git")).arg(stage.path("cloned"));
     let mut clone = clone.spawn().unwrap();
 
     for part in 1..4 {
-        let begun = Instant::now();
-        while stage.link.stats(stage.link.from(&stage.gateway)).bytes < 7_000_000 * part {
-            assert!(begun.elapsed() < LIMIT, "the clone does not grow");
-            assert!(clone.child().try_wait().unwrap().is_none(), "the clone ended before it could move");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("the clone grows", || {
+            let has_grown = stage.link.stats(stage.link.from(&stage.gateway)).bytes >= 7_000_000 * part;
+            let has_ended = clone.child().try_wait().unwrap().is_some();
+            assert!(has_grown || !has_ended, "the clone ended before it could move");
+            has_grown.then_some(())
+        });
         stage.move_laptop();
     }
     assert!(clone.child().wait().unwrap().success());
@@ -228,8 +193,7 @@ fn a_long_way_to_the_laptop_carries_more_than_the_gateway_keeps_at_first_in_a_ro
     // It is not over before the test is.
     fs::File::create(stage.path("site/large")).unwrap().set_len(16 << 30).unwrap();
     let ticket = stage.serve(&[]);
-    let mut client =
-        stage.curl(&format!("http://{SERVER}/large")).arg("-o").arg("/dev/null").spawn().unwrap();
+    let mut client = stage.curl(&format!("http://{HTTP}/large")).arg("-o").arg("/dev/null").spawn().unwrap();
     let begun = Instant::now();
     loop {
         let asked = ["sessions", "--json", "--through", &ticket];

@@ -1,43 +1,29 @@
 //! A laptop in a network that lets nothing out but what its HTTP proxy connects.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/machines.rs"]
+mod machines;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, require};
+use machines::{silent, wait_for_server, whimbrel};
+use whimbrel_lab::{Host, HostChild, Lab, Link, LinkSpec, require};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 const PROXY: &str = "10.1.0.1:8888";
 const VPS: &str = "203.0.113.5:443";
-
-fn whimbrel(host: &Host, home: &Path) -> HostCommand {
-    fs::create_dir_all(home).unwrap();
-    let command = host.command(PROGRAM).env("HOME", home).env("XDG_RUNTIME_DIR", home);
-    command.with(|command| {
-        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "WHIMBREL_NAMES", "NO_PROXY", "no_proxy"] {
-            command.env_remove(name);
-        }
-    })
-}
 
 /// tinyproxy, which connects to port 443 only, as such proxies do.
 fn tinyproxy(host: &Host, folder: &Path) -> HostChild {
     let file = folder.join("tinyproxy.conf");
     fs::write(&file, "Port 8888\nListen 10.1.0.1\nAllow 10.1.0.0/24\nConnectPort 443\nTimeout 600\n")
         .unwrap();
-    let quiet = |command: &mut std::process::Command| {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-    };
-    let child = host.command("tinyproxy").arg("-d").arg("-c").arg(&file).with(quiet).spawn().unwrap();
-    let begun = Instant::now();
-    while host.run(|| TcpStream::connect(PROXY)).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "tinyproxy does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let child = silent(host.command("tinyproxy").arg("-d").arg("-c").arg(&file)).spawn().unwrap();
+    wait_for_server(host, PROXY);
     child
 }
 

@@ -2,30 +2,21 @@
 //! network with round trips.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/machines.rs"]
+mod machines;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use machines::{length, random, wait_for, whimbrel};
 use sha2::{Digest as _, Sha256};
-use whimbrel_lab::{Host, HostChild, HostCommand, Lab, LinkSpec, Rate};
+use whimbrel_lab::{HostChild, HostCommand, Lab, LinkSpec, Rate};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 const SIZE: usize = 48 << 20;
-const LIMIT: Duration = Duration::from_secs(120);
 /// The gateway, as clients see it.
 const HTTP: &str = "203.0.113.1:80";
-
-fn whimbrel(host: &Host, home: &Path) -> HostCommand {
-    fs::create_dir_all(home).unwrap();
-    let command = host.command(PROGRAM).env("HOME", home).env("XDG_RUNTIME_DIR", home);
-    command.with(|command| {
-        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "WHIMBREL_NAMES", "HTTPS_PROXY", "https_proxy"] {
-            command.env_remove(name);
-        }
-    })
-}
 
 /// Starts a command, and returns its first line.
 fn started(command: HostCommand) -> (HostChild, String) {
@@ -64,7 +55,7 @@ fn a_download_from_a_server_that_moves_is_one_connection_for_its_client() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::create_dir(path("site")).unwrap();
-    let bytes: Vec<u8> = (0..SIZE as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes = random(SIZE);
     fs::write(path("site/original"), &bytes).unwrap();
     let python = home.command("python3").args(["-u", "-m", "http.server", "8000", "--bind", "127.0.0.1"]);
     let (_site, _) = started(python.arg("--directory").arg(path("site")));
@@ -87,13 +78,13 @@ fn a_download_from_a_server_that_moves_is_one_connection_for_its_client() {
     });
     let mut curl = curl.spawn().unwrap();
     for at in 10..15_u8 {
-        let begun = Instant::now();
         let part = SIZE / 6 * usize::from(at - 9);
-        while fs::metadata(&copy).map_or(0, |file| file.len()) < part as u64 {
-            assert!(begun.elapsed() < LIMIT, "the download does not grow");
-            assert!(curl.child().try_wait().unwrap().is_none(), "it ended before its server could move");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("the download grows", || {
+            let has_grown = length(&copy) >= part as u64;
+            let has_ended = curl.child().try_wait().unwrap().is_some();
+            assert!(has_grown || !has_ended, "it ended before its server could move");
+            has_grown.then_some(())
+        });
         let end = link.end(&home);
         home.del_address(end.name(), &format!("10.0.0.{at}/24")).unwrap();
         end.add_address(&format!("10.0.0.{}/24", at + 1)).unwrap();

@@ -28,7 +28,7 @@ struct World {
     folder: tempfile::TempDir,
     ticket: String,
     _exposed: Running,
-    _server: Host,
+    server: Host,
     _links: Vec<Link>,
     _lab: Lab,
 }
@@ -59,7 +59,7 @@ impl World {
         let exposed = Running::start(command(&server, &folder, "server", &expose));
         let said: Value = serde_json::from_str(&exposed.next()).unwrap();
         let ticket = said["ticket"].as_str().unwrap().to_owned();
-        Self { laptop, folder, ticket, _exposed: exposed, _server: server, _links: links, _lab: lab }
+        Self { laptop, folder, ticket, _exposed: exposed, server, _links: links, _lab: lab }
     }
 
     fn command(&self, args: &[&str]) -> HostCommand {
@@ -86,11 +86,21 @@ impl World {
 
     /// Bytes that came by each network.
     fn received(&self) -> [u64; 2] {
+        self.counted(0)
+    }
+
+    /// Bytes that left by each network.
+    fn sent(&self) -> [u64; 2] {
+        self.counted(8)
+    }
+
+    /// One of the figures that the kernel has of each network.
+    fn counted(&self, column: usize) -> [u64; 2] {
         let text = self.laptop.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap();
         NETWORKS.map(|name| {
             let line =
                 text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':')).unwrap();
-            line.split_whitespace().next().unwrap().parse().unwrap()
+            line.split_whitespace().nth(column).unwrap().parse().unwrap()
         })
     }
 }
@@ -170,6 +180,30 @@ fn a_forwarded_port_uses_what_costs_nothing_is_watched_and_follows_the_manager()
     manager.kill();
     let _manager = world.serve("usb0");
     read_until_carried_by(&world, &mut socket, 0);
+}
+
+#[test]
+fn a_file_is_sent_by_what_costs_nothing() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    let _manager = world.serve("wlan0");
+    let [file, inbox] = ["file", "inbox"].map(|name| world.folder.path().join(name));
+    let mut bytes = vec![0; 4 << 20];
+    getrandom::fill(&mut bytes).unwrap();
+    std::fs::write(&file, &bytes).unwrap();
+    std::fs::create_dir(&inbox).unwrap();
+    let receive = ["receive", "--allow", "any", "--yes", "--dir", inbox.to_str().unwrap(), "--json", "-q"];
+    let receiving = Running::start(command(&world.server, &world.folder, "receiver", &receive));
+    let said: Value = serde_json::from_str(&receiving.next()).unwrap();
+    let (file, ticket) = (file.to_str().unwrap(), said["ticket"].as_str().unwrap());
+    let before = world.sent();
+    let sending = world.run(&["send", file, "--to", ticket, "--intent", "cost=no-expense", "--json"]);
+    assert!(sending.status.success(), "{}", String::from_utf8_lossy(&sending.stderr));
+    let spent = world.sent()[0] - before[0];
+    assert!(spent < 64 << 10, "{spent} bytes left by what costs money");
+    assert!(std::fs::read(inbox.join("file")).unwrap() == bytes);
 }
 
 #[test]

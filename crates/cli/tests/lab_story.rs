@@ -11,24 +11,13 @@ use std::path::Path;
 use std::process::Command;
 
 use sha2::{Digest as _, Sha256};
-use story::{CHAT, HTTP, Running, SOCKS, Stage, length, wait_for};
+use story::{CHAT, HTTP, Running, SOCKS, Stage, length, random, wait_for};
 
 /// The phone alone would need 50 seconds for it.
 const SIZE: usize = 48 << 20;
 /// Pictures of a film that lasts 100 seconds.
 const PICTURES: usize = 2500;
 const EACH_SECOND: usize = 25;
-
-fn random(size: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(size / 8).flatten().collect()
-}
 
 #[test]
 fn a_download_goes_on_at_the_pc_while_the_phone_moves_and_the_server_accepts_one_connection() {

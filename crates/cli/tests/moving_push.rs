@@ -8,13 +8,13 @@ mod typed;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use common::{LIMIT, PROGRAM, Process, World, shouting_server, terminal, wait_for};
 use serde_json::Value;
-use typed::{Film, LARGE, Typed, expose, session, sum};
+use typed::{Film, LARGE, Typed, connected, devices, expose, half, says, session, sum};
 use whimbrel::transport::ManualMonitor;
 use whimbrel::{Endpoint, Name, Ticket};
 
@@ -26,16 +26,6 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as source, open(s
         out.write(data)
 ";
 
-/// A phone whose key is the user's, and a desk of the user. The service lives as long as what is returned.
-fn devices() -> (World, Process) {
-    let (world, names) = World::with_names();
-    let mut inviting = world.start("phone", &["invite", "--json", "-q", "--device", "desk.ada@example.org"]);
-    let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
-    world.run("desk", &["join", &code, "--json", "-q"]).succeeded();
-    inviting.output(LIMIT).succeeded();
-    (world, names)
-}
-
 /// The desk's agent, with this list of programs.
 fn agent(world: &World, apps: Option<&str>) -> Process {
     if let Some(apps) = apps {
@@ -46,13 +36,6 @@ fn agent(world: &World, apps: Option<&str>) -> Process {
     agent
 }
 
-#[track_caller]
-fn says(agent: &mut Process, event: &str) -> Value {
-    let said = agent.next_json();
-    assert_eq!(said["event"], event, "{said}");
-    said
-}
-
 /// A list with the program that writes what it gets into the file `second`.
 fn reader(world: &World, ask: bool) -> String {
     let run = format!(
@@ -60,17 +43,6 @@ fn reader(world: &World, ask: bool) -> String {
         world.path("second").display()
     );
     format!("ask = {ask}\n[[app]]\nmatch = \"any\"\nadapter = \"raw\"\nrun = [{run}]\n")
-}
-
-/// A forward on the phone, whose program has the first half.
-fn half(world: &World, ticket: &str) -> (Process, TcpStream, Vec<u8>) {
-    let mut forward = world.start("phone", &["forward", ticket, "--json"]);
-    let at: SocketAddr = forward.next_json()["listening"].as_str().unwrap().parse().unwrap();
-    let mut program = TcpStream::connect(at).unwrap();
-    program.set_read_timeout(Some(LIMIT)).unwrap();
-    let mut first = vec![0; LARGE / 2];
-    program.read_exact(&mut first).unwrap();
-    (forward, program, first)
 }
 
 /// Hands the only session of the phone to the desk. What is said of that.
@@ -113,8 +85,7 @@ fn without_a_list_what_is_handed_over_waits_at_a_port_of_the_desk() {
     says(&mut agent, "handed");
     says(&mut agent, "taken");
     let at: SocketAddr = says(&mut agent, "port")["listening"].as_str().unwrap().parse().unwrap();
-    let mut program = TcpStream::connect(at).unwrap();
-    program.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut program = connected(at);
     program.write_all(b"from the desk\n").unwrap();
     film.may_go_on.store(true, Ordering::SeqCst);
     let mut second = Vec::new();

@@ -15,19 +15,13 @@ use std::sync::mpsc::channel;
 use common::{LIMIT, Process, World, length, wait_for};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use typed::{hand_off, session, sum, take};
+use typed::{hand_off, random, session, sum, take};
 use whimbrel::Ticket;
 use whimbrel::transport::{ManualMonitor, Stream};
 
 const INBOX: &str = "inbox.phone.bob@example.org";
 /// What is sent in one piece by a test that says when.
 const PIECE: usize = 1 << 20;
-
-fn random(size: usize) -> Vec<u8> {
-    let mut bytes = vec![0; size];
-    getrandom::fill(&mut bytes).unwrap();
-    bytes
-}
 
 /// The directory of a device that files go to.
 fn incoming(world: &World, device: &str) -> PathBuf {

@@ -14,7 +14,7 @@ use common::{LIMIT, Process, World, length, wait_for};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use typed::{hand_off, session, sum, take};
+use typed::{hand_off, random, session, sum, take};
 use whimbrel::transport::{ManualMonitor, Stream};
 use whimbrel::{Allow, CloseCode, Connection, Endpoint, EndpointId, ListenOptions, Listener, Ticket};
 
@@ -23,12 +23,6 @@ const MIB: usize = 1 << 20;
 const FILM: usize = 40 * MIB;
 /// A device says that it keeps a file, or has all of it.
 const YES: [u8; 5] = [0, 0, 0, 1, 0];
-
-fn random(size: usize) -> Vec<u8> {
-    let mut bytes = vec![0; size];
-    getrandom::fill(&mut bytes).unwrap();
-    bytes
-}
 
 /// A device takes what was handed over to it.
 fn take_at(world: &World, device: &str, given: &(String, String)) -> Process {

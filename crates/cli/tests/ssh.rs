@@ -63,15 +63,20 @@ fn at_home(world: &World, user: &str, command: &mut Command) {
     }
 }
 
+/// Exposes that sshd to bob.
+fn exposed(world: &World, port: u16) -> Process {
+    let (bob, to) = (world.id("bob"), format!("127.0.0.1:{port}"));
+    let mut expose = world.start("ada", &["expose", NAME, "--to", &to, "--allow", &bob, "--json"]);
+    expose.next_json();
+    expose
+}
+
 #[test]
 fn ssh_and_scp_reach_a_peer_by_name_and_the_exit_code_is_theirs() {
     let (world, _names) = World::with_names();
     let folder = world.dir.path();
     let Some((_sshd, port)) = sshd(folder) else { return };
-    let bob = world.id("bob");
-    let to = format!("127.0.0.1:{port}");
-    let mut expose = world.start("ada", &["expose", NAME, "--to", &to, "--allow", &bob, "--json"]);
-    expose.next_json();
+    let _expose = exposed(&world, port);
     let options = options(folder);
     let host = format!("root@{NAME}");
     let address = world.address("bob");
@@ -99,6 +104,36 @@ fn ssh_and_scp_reach_a_peer_by_name_and_the_exit_code_is_theirs() {
     let output = Process::start(&mut command).output(LIMIT);
     output.succeeded();
     assert!(fs::read(&original).unwrap() == fs::read(&copy).unwrap());
+}
+
+#[test]
+fn git_pushes_and_clones_by_name_once_ssh_is_set_up() {
+    let (world, _names) = World::with_names();
+    let folder = world.dir.path();
+    let Some((_sshd, port)) = sshd(folder) else { return };
+    let _expose = exposed(&world, port);
+    world.run("bob", &["setup", "ssh"]).succeeded();
+    let config = world.path("bob").join(".ssh/config");
+    let ssh = format!("ssh -F {} {}", config.display(), options(folder).join(" "));
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        at_home(&world, "bob", &mut command);
+        command.env("GIT_SSH_COMMAND", &ssh);
+        command.args(["-c", "user.name=bob", "-c", "user.email=bob@example.org"]).args(args);
+        Process::start(&mut command).output(LIMIT).succeeded();
+    };
+    let [there, here, again] =
+        ["there.git", "here", "again"].map(|name| folder.join(name).display().to_string());
+    let url = format!("root@{}:{there}", NAME.replace('@', "+"));
+    git(&["init", "-q", "--bare", &there]);
+    git(&["clone", "-q", &url, &here]);
+    let words = "words ".repeat(100_000);
+    fs::write(format!("{here}/file"), &words).unwrap();
+    git(&["-C", &here, "add", "file"]);
+    git(&["-C", &here, "commit", "-q", "-m", "one"]);
+    git(&["-C", &here, "push", "-q", "origin", "HEAD"]);
+    git(&["clone", "-q", &url, &again]);
+    assert!(fs::read_to_string(format!("{again}/file")).unwrap() == words);
 }
 
 /// A terminal with a program in it.

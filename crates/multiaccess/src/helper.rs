@@ -7,6 +7,7 @@ mod path_manager;
 mod session;
 pub(crate) mod words;
 
+use crate::door::Door;
 use crate::genl::Family;
 use crate::kernel::Kernel;
 use crate::mptcp::FAMILY;
@@ -16,14 +17,11 @@ use path_manager::Taken;
 use session::{Session, refuse};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 /// The most clients at a time; a user has one manager.
 const MAX_CLIENTS: usize = 8;
-/// After an error of the system's, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
 /// The user that may do everything anyway.
 const ROOT: u32 = 0;
 
@@ -84,34 +82,19 @@ fn directory(listener: &UnixListener) -> io::Result<PathBuf> {
 }
 
 async fn accept(listener: UnixListener, user: u32, family: Family) {
-    // Those that are turned away take no room from those that are let in.
-    let (mut clients, mut refused) = (JoinSet::new(), JoinSet::new());
+    let mut door = Door::new(listener, MAX_CLIENTS);
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept clients");
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-        };
-        while clients.try_join_next().is_some() {}
-        while refused.try_join_next().is_some() {}
-        match admit(&stream, user, clients.len()) {
-            Ok(peer) => {
-                let family = family.clone();
-                clients.spawn(FutureExt::boxed(Session::serve(stream, peer, family)));
-            }
-            Err(Some(why)) if refused.len() < MAX_CLIENTS => {
-                refused.spawn(FutureExt::boxed(refuse(stream, why)));
-            }
-            Err(_) => {}
+        let stream = door.next().await;
+        match admit(&stream, user, door.is_full()) {
+            Ok(peer) => door.let_in(Session::serve(stream, peer, family.clone())),
+            Err(Some(why)) => door.turn_away(refuse(stream, why)),
+            Err(None) => {}
         }
     }
 }
 
 /// The user who orders, if it is one who may. Else what it is told.
-fn admit(stream: &UnixStream, user: u32, clients: usize) -> Result<u32, Option<String>> {
+fn admit(stream: &UnixStream, user: u32, is_full: bool) -> Result<u32, Option<String>> {
     let peer = stream.peer_cred().map_err(|error| {
         tracing::warn!(%error, "cannot tell who a client is");
         None
@@ -121,7 +104,7 @@ fn admit(stream: &UnixStream, user: u32, clients: usize) -> Result<u32, Option<S
         tracing::warn!(uid = peer, "a client of another user is turned away");
         return Err(Some(format!("this helper works for user {user} and root, and you are user {peer}")));
     }
-    if clients >= MAX_CLIENTS {
+    if is_full {
         return Err(Some(format!("this helper has {MAX_CLIENTS} clients already; connect later")));
     }
     Ok(peer)

@@ -25,6 +25,7 @@
 //! helper                        a program with more rights that tells the kernel
 //! client                        a program's side: connect, resolve, and a pool for messages
 //! shared, session, manager      the service; protocol, request, refusal, target, settings are its forms
+//! door                          a socket that lets so many in, for the manager and the helper
 //! deciders                      who decides for which of its users
 //! ```
 
@@ -40,6 +41,8 @@ mod decide;
 mod deciders;
 #[cfg(target_os = "linux")]
 mod diag;
+#[cfg(target_os = "linux")]
+mod door;
 #[cfg(target_os = "linux")]
 mod external;
 #[cfg(target_os = "linux")]

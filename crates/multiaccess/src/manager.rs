@@ -1,5 +1,6 @@
 //! The multi-access manager: measures, and answers on a Unix socket (*Socket Intents*, §V-E).
 
+use crate::door::Door;
 use crate::measure::Measuring;
 use crate::parting::{TOLD_WITHIN, part};
 use crate::protocol::Answer;
@@ -10,15 +11,12 @@ use crate::{Settings, SettingsError, network_manager, steer};
 use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 /// The most clients at a time.
 pub const MAX_CLIENTS: usize = 256;
-/// After an error of the system's, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
 /// The user that may do everything anyway.
 const ROOT: u32 = 0;
 
@@ -111,39 +109,25 @@ impl Manager {
 }
 
 async fn accept(listener: UnixListener, shared: Arc<Shared>, serves_all: bool) {
-    // Those that are turned away take no room from those that are let in.
-    let (mut clients, mut refused) = (JoinSet::new(), JoinSet::new());
+    let mut door = Door::new(listener, MAX_CLIENTS);
     let mut number = 0;
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept clients");
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-        };
-        while clients.try_join_next().is_some() {}
-        while refused.try_join_next().is_some() {}
+        let stream = door.next().await;
         number += 1;
-        let admitted = admit(&stream, clients.len(), serves_all).and_then(|user| match user {
+        let admitted = admit(&stream, door.is_full(), serves_all).and_then(|user| match user {
             Some(user) => shared.enter(number, user).map_err(Some),
             None => Ok(()),
         });
         match admitted {
-            Ok(()) => {
-                clients.spawn(FutureExt::boxed(Session::new(stream, number, Arc::clone(&shared)).run()));
-            }
-            Err(Some(why)) if refused.len() < MAX_CLIENTS => {
-                refused.spawn(FutureExt::boxed(turn_away(stream, why)));
-            }
-            Err(_) => {}
+            Ok(()) => door.let_in(Session::new(stream, number, Arc::clone(&shared)).run()),
+            Err(Some(why)) => door.turn_away(turn_away(stream, why)),
+            Err(None) => {}
         }
     }
 }
 
 /// Whether a client is let in, and as whose if it is another user's. Else what it is told.
-fn admit(stream: &UnixStream, clients: usize, serves_all: bool) -> Result<Option<u32>, Option<String>> {
+fn admit(stream: &UnixStream, is_full: bool, serves_all: bool) -> Result<Option<u32>, Option<String>> {
     let own = rustix::process::geteuid().as_raw();
     let peer = stream.peer_cred().map_err(|error| {
         tracing::warn!(%error, "cannot tell who a client is");
@@ -157,7 +141,7 @@ fn admit(stream: &UnixStream, clients: usize, serves_all: bool) -> Result<Option
             peer.uid()
         )));
     }
-    if clients >= MAX_CLIENTS {
+    if is_full {
         return Err(Some(format!("this manager has {MAX_CLIENTS} clients already; connect later")));
     }
     Ok(is_other.then_some(peer.uid()))

@@ -52,6 +52,7 @@ mod proposals;
 mod publish;
 mod renewals;
 mod standing;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -156,8 +157,8 @@ pub struct Found {
 #[derive(Clone)]
 pub struct Registry {
     store: Arc<dyn Store>,
-    watchers: Arc<Watchers>,
-    followers: Arc<Followers>,
+    watchers: Watchers,
+    followers: Followers,
     /// Replaced as a whole when the rules change.
     admission: Arc<RwLock<Arc<Admission>>>,
     mail: Arc<mail::Mail>,
@@ -173,7 +174,7 @@ impl Registry {
     /// A registry over a store that others use too.
     pub fn with_store(store: Arc<dyn Store>, admission: Admission, limits: Limits) -> Self {
         let admission = Arc::new(RwLock::new(Arc::new(admission)));
-        let (watchers, followers) = (Arc::new(Watchers::new(limits)), Arc::new(Followers::new(limits)));
+        let (watchers, followers) = (Watchers::new(limits), Followers::new(limits));
         Self { store, watchers, followers, admission, mail: Arc::default(), limits }
     }
 
@@ -257,7 +258,7 @@ impl Registry {
         now: UnixTime,
     ) -> Result<Watcher, NamesError> {
         // First listen, then read: what is published in between is heard.
-        let mut watcher = Watchers::watch(&self.watchers, self.store.clone(), name, peer, after)?;
+        let mut watcher = self.watchers.watch(self.store.clone(), name, peer, after)?;
         if let Some(Stored { entry, .. }) = self.store.get(name).await?
             && entry.expires > now
             && self.check_device(&entry.record).await.is_ok()

@@ -25,3 +25,12 @@ pub use mapping::{MapError, Protocol};
 pub use news::{Mapped, Pinholes};
 pub use pcp::{PcpError, PcpRefusal};
 pub use pinhole::probe;
+
+/// The decoder of what routers answer. What is here may change at any time.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// Decodes bytes as a router's answer by PCP.
+    pub fn answer(bytes: &[u8]) {
+        crate::pcp::decode_anything(bytes);
+    }
+}

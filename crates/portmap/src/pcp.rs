@@ -147,6 +147,33 @@ impl MapRequest {
     }
 }
 
+/// Takes bytes for a router's answer: as they are, and with what only a router that was asked can repeat.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    let asked = MapRequest {
+        own: Ipv6Addr::LOCALHOST,
+        nonce: [1, 2, 3],
+        protocol: InternetProtocol::Udp,
+        port: NonZeroU16::MIN,
+        lifetime: 3600,
+    };
+    let (own, mut repeated) = (asked.encode(), bytes.to_vec());
+    if repeated.len() >= LENGTH {
+        repeated[HEADER..37].copy_from_slice(&own[HEADER..37]);
+        repeated[40..42].copy_from_slice(&own[40..42]);
+    }
+    for datagram in [bytes, &repeated[..]] {
+        match asked.answer(datagram) {
+            Some(Ok(Granted { lifetime, .. })) => {
+                assert!(datagram.len() >= LENGTH && lifetime <= Duration::from_secs(u32::MAX.into()));
+            }
+            Some(Err(PcpError::Refused(refusal))) => assert!(!refusal.to_string().is_empty()),
+            Some(Err(error)) => panic!("an answer is no other error: {error}"),
+            None => {}
+        }
+    }
+}
+
 /// The number of a protocol in IP's header.
 fn number(protocol: InternetProtocol) -> u8 {
     match protocol {

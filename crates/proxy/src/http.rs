@@ -88,6 +88,7 @@ use tunnel::Passed;
 use turns::Rules;
 
 pub use settings::HttpSettings;
+pub use validator::read_anything as read_anything_as_part;
 
 /// Servers of which something is remembered.
 const REMEMBERED: usize = 1024;

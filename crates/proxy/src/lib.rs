@@ -46,7 +46,7 @@ pub use error::UpstreamError;
 pub use gateway::{Declined, Gateway, GatewayServer, Joined, Served};
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use host_names::{host_of_name, is_whimbrel_host, name_of_host};
-pub use http::{HttpProxy, HttpSettings, HttpStats};
+pub use http::{HttpProxy, HttpSettings, HttpStats, read_anything_as_part};
 pub use intercept::{
     BadInterceptHost, InterceptAuthority, InterceptError, InterceptFiles, InterceptHost, Interception,
 };
@@ -59,8 +59,8 @@ pub use publishing::{
 pub use sessions::{
     Anew, Attached, BadSessionId, HaltedSession, Hearing, Listed, MAX_SESSION, May, NoBeginning, NoRest,
     NoSession, Outcome, Rest, SessionError, SessionHead, SessionId, SessionPiece, SessionSettings,
-    SessionsAt, Standing, Takers, UnderWay, Word, read_anything as read_anything_as_film, read_request,
-    user_of,
+    SessionsAt, Standing, Takers, UnderWay, Word, read_anything as read_anything_as_film,
+    read_anything_as_answer, read_request, user_of,
 };
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use streams::{Opening, Streams};

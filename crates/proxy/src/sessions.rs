@@ -60,7 +60,7 @@ pub use asking::SessionError;
 pub use attached::Attached;
 pub use carrying::Outcome;
 pub use container::read_anything;
-pub use http::{NoRest, Rest, read_request};
+pub use http::{NoRest, Rest, read_anything as read_anything_as_answer, read_request};
 pub use id::{BadSessionId, SessionId};
 pub use lasting::{HaltedSession, MAX_SESSION, SessionHead, SessionPiece};
 pub use message::{Listed, May, Standing, Takers};

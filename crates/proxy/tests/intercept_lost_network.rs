@@ -17,19 +17,18 @@ use http_body_util::{BodyExt as _, Full};
 use http2::{HELD, Http2Origin};
 use hyper::client::conn::http2::SendRequest;
 use hyper::{Method, Request, Version};
-use networks::{FAR, Object, World, content};
+use networks::{Object, World, content};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use secure::{Authority, Key, head_of};
-use shop::{DNS, SHOP};
+use shop::SHOP;
 use std::io::Write as _;
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::LIMIT;
 use tokio::task::JoinHandle;
 use whimbrel_lab::{Direction, Link, require};
-use whimbrel_proxy::HttpProxy;
 
 /// The objects of the page.
 const OBJECTS: usize = 24;
@@ -85,24 +84,6 @@ fn answered(runtime: &tokio::runtime::Runtime, end: Instant, asking: JoinHandle<
     waited.unwrap_or_else(|_| panic!("a request has no end")).unwrap()
 }
 
-/// Two networks as fast as each other, and a proxy that intercepts the shop.
-fn intercepting(key: &Key, servers: &Authority) -> World {
-    let interception = key.intercepts(&[SHOP], &servers.file);
-    let world = World::made(
-        &[(10, 10), (10, 10)],
-        DNS,
-        |_| {},
-        |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
-    );
-    shop::is_known_to(&world);
-    world
-}
-
-/// Where the shop's server listens.
-fn shop_door(world: &World) -> TcpListener {
-    world.server.run(|| TcpListener::bind((FAR, 443)).unwrap())
-}
-
 /// The link of this address of the client's.
 fn link_of(world: &World, from: IpAddr) -> &Link {
     let IpAddr::V4(from) = from else { panic!("{from}") };
@@ -113,10 +94,10 @@ fn link_of(world: &World, from: IpAddr) -> &Link {
 /// silently.
 fn loads_a_page_whose_network_goes(silently: bool) {
     let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
-    let world = intercepting(&key, &servers);
+    let world = shop::intercepted(&key, &servers);
     let large = Object::start(&world, 4 << 20);
     let _open = world.warm_up(&large);
-    let origin = Http2Origin::serving(shop_door(&world), servers.config(SHOP), |path| {
+    let origin = Http2Origin::serving(shop::door(&world), servers.config(SHOP), |path| {
         object(path.trim_start_matches('/').parse().unwrap()).into()
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -214,10 +195,10 @@ fn a_request_whose_network_goes_under_the_handshake_with_its_server_goes_over_an
         return;
     }
     let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
-    let world = intercepting(&key, &servers);
+    let world = shop::intercepted(&key, &servers);
     let large = Object::start(&world, 4 << 20);
     let _open = world.warm_up(&large);
-    let (listener, config) = (shop_door(&world), Arc::new(servers.config(SHOP)));
+    let (listener, config) = (shop::door(&world), Arc::new(servers.config(SHOP)));
     let leaving = Arc::<Mutex<Leaving>>::default();
     let serving = Arc::clone(&leaving);
     std::thread::spawn(move || {

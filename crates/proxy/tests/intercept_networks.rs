@@ -14,16 +14,15 @@ mod support;
 
 use http2::Http2Origin;
 use hyper::Version;
-use networks::{FAR, Object, World, content, range};
+use networks::{Object, content, range};
 use secure::{Authority, Key, SecureOrigin, client, head_of};
-use shop::{DNS, SHOP};
+use shop::SHOP;
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, TcpListener};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use support::{field, has, status};
 use whimbrel_lab::require;
-use whimbrel_proxy::HttpProxy;
 
 #[test]
 fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right() {
@@ -31,14 +30,7 @@ fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right(
         return;
     }
     let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
-    let interception = key.intercepts(&[SHOP], &servers.file);
-    let world = World::made(
-        &[(10, 10), (10, 10)],
-        DNS,
-        |_| {},
-        |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
-    );
-    shop::is_known_to(&world);
+    let world = shop::intercepted(&key, &servers);
     let large = Object::start(&world, 4 << 20);
     let _open = world.warm_up(&large);
     // So large that a network which comes in late has its part of it.
@@ -46,8 +38,7 @@ fn an_object_over_https_comes_in_two_steps_over_both_networks_and_arrives_right(
     let expected = whole.clone();
     let sources: Arc<Mutex<HashSet<IpAddr>>> = Arc::default();
     let asking_from = Arc::clone(&sources);
-    let listener = world.server.run(|| TcpListener::bind((FAR, 443)).unwrap());
-    let origin = SecureOrigin::on(listener, servers.config(SHOP), move |head, stream| {
+    let origin = SecureOrigin::on(shop::door(&world), servers.config(SHOP), move |head, stream| {
         asking_from.lock().unwrap().extend(stream.sock.peer_addr().map(|from| from.ip()));
         let (first, last) = range(head, whole.len()).unwrap_or((0, whole.len() - 1));
         let status = if field(head, "range").is_some() { "206 Partial Content" } else { "200 OK" };
@@ -84,19 +75,11 @@ fn an_object_comes_over_http2_in_two_steps_over_both_networks_and_arrives_right(
         return;
     }
     let (key, servers) = (Key::made_for(&[SHOP]), Authority::new());
-    let interception = key.intercepts(&[SHOP], &servers.file);
-    let world = World::made(
-        &[(10, 10), (10, 10)],
-        DNS,
-        |_| {},
-        |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
-    );
-    shop::is_known_to(&world);
+    let world = shop::intercepted(&key, &servers);
     let large = Object::start(&world, 4 << 20);
     let _open = world.warm_up(&large);
     let whole = content(8 << 20);
-    let listener = world.server.run(|| TcpListener::bind((FAR, 443)).unwrap());
-    let origin = Http2Origin::on(listener, servers.config(SHOP), whole.clone());
+    let origin = Http2Origin::on(shop::door(&world), servers.config(SHOP), whole.clone());
     let mut inside = client(world.connect(), (SHOP, 443), &key.certificate());
     let asking = format!("GET /a HTTP/1.1\r\nHost: {SHOP}\r\nConnection: close\r\n\r\n");
     inside.write_all(asking.as_bytes()).unwrap();

@@ -1,6 +1,8 @@
 //! Asking where others see this endpoint's UDP sockets, and answering those who ask. What was told is kept in
 //! [`Observed`](crate::observed::Observed).
 
+#[cfg(test)]
+mod elsewhere;
 mod open;
 mod probe;
 mod vantage;

@@ -227,6 +227,15 @@ fn prose_is_wrapped() {
 }
 
 #[test]
+fn no_page_has_marks_of_a_merge_in_it() {
+    for page in pages() {
+        let text = read(&page);
+        let mark = text.lines().find(|line| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> "));
+        assert_eq!(mark, None, "{}", page.display());
+    }
+}
+
+#[test]
 fn every_fuzz_target_begins_with_a_few_small_inputs() {
     for target in std::fs::read_dir(Path::new(ROOT).join("fuzz/fuzz_targets")).unwrap() {
         let target = target.unwrap().path();

@@ -6,11 +6,11 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::common::Process;
+use crate::common::{Process, wait_within};
 
 /// In the environment: a browser that is missing is an error.
 const REQUIRED: &str = "WHIMBREL_BROWSERS";
@@ -35,15 +35,8 @@ pub fn installed(names: &[&str]) -> Option<PathBuf> {
 
 /// As the common one, with the patience that browsers take.
 #[track_caller]
-pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+pub fn wait_for<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    wait_within(PATIENCE, what, check)
 }
 
 /// How a browser reaches servers.

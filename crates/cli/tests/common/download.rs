@@ -15,14 +15,9 @@ pub const SIZE: usize = 12 << 20;
 pub const HALF: usize = 6 << 20;
 
 pub fn random() -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(SIZE / 8).flatten().collect()
+    let mut bytes = vec![0; SIZE];
+    getrandom::fill(&mut bytes).unwrap();
+    bytes
 }
 
 /// Python's HTTP server for these files, which sends the first half of one and goes on when it may.

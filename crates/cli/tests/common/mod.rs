@@ -1,17 +1,22 @@
 //! Runs the real program as real processes, with a home directory of its own for each user.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+mod lines;
+mod waiting;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+pub use waiting::wait_within;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -163,14 +168,7 @@ impl Process {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let (sender, lines) = channel();
-        let output = std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        let (lines, output) = lines::of(stdout);
         let stderr = Arc::<Mutex<String>>::default();
         let said = stderr.clone();
         let messages = std::thread::spawn(move || {
@@ -323,15 +321,8 @@ pub fn terminal(columns: u16, rows: u16) -> (std::fs::File, std::fs::File) {
 
 /// Waits until something is so.
 #[track_caller]
-pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(start.elapsed() < LIMIT, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+pub fn wait_for<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    wait_within(LIMIT, what, check)
 }
 
 pub fn length(file: &Path) -> u64 {

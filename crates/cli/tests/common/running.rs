@@ -1,9 +1,11 @@
 //! A command in a host of the lab that goes on, and the lines that it says.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
-use std::io::{BufRead as _, BufReader};
+#[path = "lines.rs"]
+mod lines;
+
 use std::process::Stdio;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use whimbrel_lab::{HostChild, HostCommand};
@@ -24,14 +26,7 @@ impl Running {
         });
         let mut child = command.spawn().unwrap();
         let output = child.child().stdout.take().unwrap();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        let (lines, _) = lines::of(output);
         Self { child, lines }
     }
 

@@ -2,21 +2,24 @@
 //! gateway and a server that knows nothing of Whimbrel.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+#[path = "lines.rs"]
+mod lines;
+#[path = "machines.rs"]
+mod machines;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader, PipeWriter, Write as _};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::io::{PipeWriter, Write as _};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use serde_json::Value;
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, Rate};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
-/// For whatever must come at all.
-pub const LIMIT: Duration = Duration::from_secs(120);
-pub const HTTP: &str = "203.0.113.80:8000";
+pub use machines::{HTTP, LIMIT, length, random, wait_for};
+use machines::{silent, wait_for_server, web_server};
+
 pub const CHAT: &str = "203.0.113.80:7000";
 pub const SOCKS: &str = "127.0.0.1:1080";
 
@@ -86,20 +89,9 @@ impl Stage {
 
     /// Starts the servers, the gateway and the phone's proxy.
     fn serve(&mut self) {
-        let site = self.path("site");
-        let http = self.server.command("python3");
-        let http = http.args(["-m", "http.server", "8000", "--bind", "203.0.113.80", "--directory"]);
-        let talking = self.server.command("python3").args(["-c", TALKING]);
-        for command in [http.arg(site), talking] {
-            self.running.push(silent(command).spawn().unwrap());
-        }
-        for address in [HTTP, CHAT] {
-            let begun = Instant::now();
-            while self.gateway.run(|| TcpStream::connect(address)).is_err() {
-                assert!(begun.elapsed() < LIMIT, "{address} does not listen");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
+        let talking = silent(self.server.command("python3").args(["-c", TALKING])).spawn().unwrap();
+        self.running.extend([web_server(&self.server, &self.path("site")), talking]);
+        [HTTP, CHAT].iter().for_each(|address| wait_for_server(&self.gateway, address));
         let gate = ["gateway", "serve", "--ticket", "--allow", "any", "--to", HTTP, "--to", CHAT, "--json"];
         let mut gate = Running::start(self.whimbrel("gateway", &gate));
         self.ticket = gate.json()["ticket"].as_str().unwrap().to_owned();
@@ -121,14 +113,7 @@ impl Stage {
             "gateway" => &self.gateway,
             other => panic!("there is no machine {other}"),
         };
-        let home = self.path(machine);
-        fs::create_dir_all(&home).unwrap();
-        let command = host.command(PROGRAM).args(args).env("HOME", &home).env("XDG_RUNTIME_DIR", &home);
-        command.with(|command| {
-            for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "WHIMBREL_NAMES", "RUST_LOG"] {
-                command.env_remove(name);
-            }
-        })
+        machines::whimbrel(host, &self.path(machine)).args(args)
     }
 
     /// What a command says that ends by itself, and well.
@@ -179,12 +164,6 @@ impl Stage {
     }
 }
 
-fn silent(command: HostCommand) -> HostCommand {
-    command.with(|command| {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    })
-}
-
 /// A program that is typed to, and whose lines are read.
 pub struct Running {
     pub child: HostChild,
@@ -203,14 +182,7 @@ impl Running {
         });
         let mut child = command.spawn().unwrap();
         let output = child.child().stdout.take().unwrap();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        let (lines, _) = lines::of(output);
         Self { child, input: Some(input), lines }
     }
 
@@ -238,21 +210,4 @@ impl Running {
     pub fn end(&mut self) -> ExitStatus {
         wait_for("a program ends", || self.child.child().try_wait().unwrap())
     }
-}
-
-/// Waits until something is so.
-#[track_caller]
-pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(begun.elapsed() < LIMIT, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-pub fn length(file: &Path) -> u64 {
-    fs::metadata(file).map_or(0, |file| file.len())
 }

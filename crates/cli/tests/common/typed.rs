@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{ChildStdin, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::common::{LIMIT, Process, World, tcp_server, wait_for};
@@ -24,6 +24,16 @@ pub(crate) fn expose(world: &World, to: SocketAddr, devices: &[&str]) -> (Proces
     let mut expose = world.start("home", &args);
     let ticket = expose.next_json()["ticket"].as_str().unwrap().to_owned();
     (expose, ticket)
+}
+
+/// A phone whose key is the user's, and a desk of the user. The service lives as long as what is returned.
+pub(crate) fn devices() -> (World, Process) {
+    let (world, names) = World::with_names();
+    let mut inviting = world.start("phone", &["invite", "--json", "-q", "--device", "desk.ada@example.org"]);
+    let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
+    world.run("desk", &["join", &code, "--json", "-q"]).succeeded();
+    inviting.output(LIMIT).succeeded();
+    (world, names)
 }
 
 /// A command that is typed to.
@@ -56,7 +66,7 @@ impl Typed {
 
     /// The same of one that prints JSON objects.
     #[track_caller]
-    pub(crate) fn tells(&mut self) -> serde_json::Value {
+    pub(crate) fn tells(&mut self) -> Value {
         loop {
             let told = self.process.next_json();
             if told["event"] != "away" && told["event"] != "back" {
@@ -83,8 +93,33 @@ impl Typed {
     }
 }
 
+/// An agent says that this happened next.
+#[track_caller]
+pub(crate) fn says(agent: &mut Process, event: &str) -> Value {
+    let said = agent.next_json();
+    assert_eq!(said["event"], event, "{said}");
+    said
+}
+
+/// A program's connection to a port of this host.
+pub(crate) fn connected(at: SocketAddr) -> TcpStream {
+    let program = TcpStream::connect(at).unwrap();
+    program.set_read_timeout(Some(LIMIT)).unwrap();
+    program
+}
+
+/// A forward on the phone, whose program has the first half.
+pub(crate) fn half(world: &World, ticket: &str) -> (Process, TcpStream, Vec<u8>) {
+    let mut forward = world.start("phone", &["forward", ticket, "--json"]);
+    let at: SocketAddr = forward.next_json()["listening"].as_str().unwrap().parse().unwrap();
+    let mut program = connected(at);
+    let mut first = vec![0; LARGE / 2];
+    program.read_exact(&mut first).unwrap();
+    (forward, program, first)
+}
+
 /// The only session on a device.
-pub(crate) fn session(world: &World, user: &str) -> serde_json::Value {
+pub(crate) fn session(world: &World, user: &str) -> Value {
     wait_for("a session", || {
         let listed = world.run(user, &["sessions", "--json"]).succeeded().json();
         let sessions = listed["sessions"].as_array().unwrap();
@@ -104,6 +139,12 @@ pub(crate) fn hand_off(world: &World, from: &str, to: &str) -> (String, String) 
 /// The arguments that take it.
 pub(crate) fn take((id, ticket): &(String, String)) -> [&str; 4] {
     ["take", &id[..8], "--from", ticket]
+}
+
+pub(crate) fn random(size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; size];
+    getrandom::fill(&mut bytes).unwrap();
+    bytes
 }
 
 pub(crate) fn sum(bytes: &[u8]) -> String {

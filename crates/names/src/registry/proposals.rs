@@ -7,7 +7,7 @@
 use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
 
 use super::Registry;
-use super::followers::{Follower, Followers};
+use super::followers::Follower;
 use super::ownership::CLOCK_SKEW;
 use crate::error::NamesError;
 use crate::proposal::{Decision, MAX_PROPOSAL_TIME, Proposal, ProposalError, ProposalId, Wished};
@@ -120,7 +120,7 @@ impl Registry {
         now: UnixTime,
     ) -> Result<Follower, NamesError> {
         let user = self.user_of_peer(peer, word, now).await?;
-        Followers::follow(&self.followers, user, peer)
+        self.followers.follow(user, peer)
     }
 
     /// Fails once `peer` does not speak for its user any more.

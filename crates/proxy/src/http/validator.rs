@@ -101,6 +101,24 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
+/// Reads bytes as fields of an answer that has a part of an object: each line as the value of the field that its
+/// first byte stands for. For fuzzers.
+pub fn read_anything(bytes: &[u8]) {
+    let names = [CONTENT_RANGE, ETAG, LAST_MODIFIED, DATE, CONTENT_ENCODING];
+    let mut headers = HeaderMap::new();
+    for line in bytes.split(|byte| *byte == b'\n').take(16) {
+        let Some((which, value)) = line.split_first() else { continue };
+        let Ok(value) = HeaderValue::from_bytes(value) else { continue };
+        headers.append(&names[usize::from(*which) % names.len()], value);
+    }
+    if let Some(span) = Span::of(&headers) {
+        assert!((1..=span.total).contains(&span.len()), "a part is no longer than its object");
+    }
+    if let Some(validator) = Validator::of(&headers) {
+        assert!(validator.is_said(&headers) && validator.is_of(&headers), "an answer is of its own object");
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -174,5 +192,14 @@ mod tests {
             assert_eq!(of(wrong), None, "{wrong}");
         }
         assert_eq!(Span::of(&headers(&[])), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_an_answer_says_of_a_part_is_read(
+            lines in "(Abytes [0-9]{1,20}-[0-9]{1,20}/[0-9]{1,20}\n|[A-E][ -~]{0,12}\n){0,6}",
+        ) {
+            read_anything(lines.as_bytes());
+        }
     }
 }

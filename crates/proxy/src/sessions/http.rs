@@ -221,6 +221,27 @@ pub async fn read_request(program: &mut (impl AsyncRead + Unpin)) -> io::Result<
     tokio::time::timeout(LIMIT, reading).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
+/// Reads bytes as the head of an answer, and those behind it as that of a program's request for the rest. For
+/// fuzzers.
+pub fn read_anything(bytes: &[u8]) {
+    const END: &[u8] = b"\r\n\r\n";
+    let Some(end) = bytes.windows(END.len()).position(|four| four == END) else { return };
+    let (head, request) = bytes.split_at(end + END.len());
+    let length = head.len() as u64;
+    for offset in [0, length, length.saturating_add(request.len() as u64), u64::MAX] {
+        let entry = Entry { place: offset, beginning: b"film".to_vec() };
+        let by_time = Rest::by_time(head, offset, Some(&entry), request);
+        assert!(by_time.is_err() || offset >= length, "no player goes on in a head");
+        let Ok(rest) = Rest::new(head, offset, request) else { continue };
+        assert!(rest.skip <= length, "nothing of the body is left out");
+        let ends = rest.head.windows(END.len()).filter(|four| *four == END).count();
+        assert!(ends == 1 && Head::new(&rest.head).is_some(), "a program gets one head");
+    }
+    if let Some(object) = object(head) {
+        assert!(object.start == length && object.end >= length, "an object is behind its head");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -326,5 +347,22 @@ mod tests {
         assert!(read_request(&mut &more[..]).await.is_err());
         assert!(read_request(&mut &GET[..9]).await.is_err());
         assert!(read_request(&mut &vec![b'x'; 2 * LONGEST][..]).await.is_err());
+    }
+
+    /// A field of an answer.
+    const FIELD: &str = "Content-Length: [0-9]{1,20}|ETag: [ -~]{0,20}|[ -~]{1,20}|\
+                         Content-Range: bytes [0-9]{1,20}-[0-9]{1,20}/([0-9]{1,20}|\\*)";
+
+    proptest::proptest! {
+        #[test]
+        fn a_program_gets_one_head_whatever_a_server_says(
+            status in "(200 OK|206 Partial Content|404 Not Found)",
+            fields in proptest::collection::vec(FIELD, 0..5),
+            asked in "(Range: bytes=[0-9]{1,20}-\r\n)?",
+        ) {
+            let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+            let answer = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
+            read_anything(format!("{answer}GET / HTTP/1.1\r\n{asked}\r\n").as_bytes());
+        }
     }
 }

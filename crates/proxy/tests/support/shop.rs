@@ -1,20 +1,35 @@
-//! A server far away that has a name, which the DNS of both networks knows.
+//! A server far away that has a name, which the DNS of both networks knows, and whose TLS ends in the proxy.
 #![allow(dead_code, unreachable_pub)]
 
 use crate::networks::{FAR, World};
-use std::net::{IpAddr, UdpSocket};
+use crate::secure::{Authority, Key};
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use whimbrel_lab::Host;
+use whimbrel_proxy::HttpProxy;
 
 /// Its name.
 pub const SHOP: &str = "shop.example";
 /// What a manager is told of the DNS of both networks.
-pub const DNS: &str = "[[interface]]\nname = \"link0\"\nservers = [\"10.0.0.2\"]\n\
-                       [[interface]]\nname = \"link1\"\nservers = [\"10.0.1.2\"]\n";
+const DNS: &str = "[[interface]]\nname = \"link0\"\nservers = [\"10.0.0.2\"]\n\
+                   [[interface]]\nname = \"link1\"\nservers = [\"10.0.1.2\"]\n";
 
-/// From now on the name is known in both networks.
-pub fn is_known_to(world: &World) {
+/// Two networks as fast as each other, which know the name, and a proxy that intercepts it.
+pub fn intercepted(key: &Key, servers: &Authority) -> World {
+    let interception = key.intercepts(&[SHOP], &servers.file);
+    let world = World::made(
+        &[(10, 10), (10, 10)],
+        DNS,
+        |_| {},
+        |upstream, settings| HttpProxy::intercepting(upstream, settings, interception),
+    );
     dns(&world.server, [10, 0, 0, 2]);
     dns(&world.server, [10, 0, 1, 2]);
+    world
+}
+
+/// Where its server listens.
+pub fn door(world: &World) -> TcpListener {
+    world.server.run(|| TcpListener::bind((FAR, 443)).unwrap())
 }
 
 /// A DNS server that says of every name that it is the far host, by IPv4 alone.

@@ -104,40 +104,8 @@ async fn hear(socket: &UdpSocket, transaction: &Transaction, from: IpAddr) -> io
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tokio::task::JoinSet;
-
+    use super::super::elsewhere::{Elsewhere, server};
     use super::*;
-
-    /// What a server does when it is asked to send elsewhere.
-    #[derive(Clone, Copy)]
-    enum Elsewhere {
-        Sends,
-        /// As if the gateway had not let it in.
-        IsLost,
-        AnswersHere,
-    }
-
-    /// One of the addresses of this host that are for this test.
-    async fn server(last: u8, what: Elsewhere) -> (SocketAddr, JoinSet<()>) {
-        let socket = UdpSocket::bind(SocketAddr::from(([127, 0, 0, last], 0))).await.unwrap();
-        let (at, mut task) = (socket.local_addr().unwrap(), JoinSet::new());
-        task.spawn(async move {
-            let mut datagram = [0; 512];
-            loop {
-                let (size, from) = socket.recv_from(&mut datagram).await.unwrap();
-                let answer = stun::observe(&datagram[..size], from, None).unwrap();
-                let to = stun::answer_to(&datagram[..size], from);
-                match what {
-                    Elsewhere::IsLost if to != from => continue,
-                    Elsewhere::Sends => socket.send_to(&answer, to).await.unwrap(),
-                    Elsewhere::IsLost | Elsewhere::AnswersHere => {
-                        socket.send_to(&answer, from).await.unwrap()
-                    }
-                };
-            }
-        });
-        (at, task)
-    }
 
     #[tokio::test]
     async fn a_gateway_is_open_if_a_server_gets_in_that_nothing_was_sent_to() {

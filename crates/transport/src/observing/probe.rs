@@ -131,37 +131,8 @@ mod tests {
 
     use tokio::task::JoinSet;
 
+    use super::super::elsewhere::{Elsewhere, server};
     use super::*;
-
-    /// What a server does when it is asked to send elsewhere.
-    #[derive(Clone, Copy)]
-    enum Elsewhere {
-        Sends,
-        /// As if the gateway had forgotten the mapping.
-        IsLost,
-        AnswersHere,
-    }
-
-    async fn server(what: Elsewhere) -> (SocketAddr, JoinSet<()>) {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let (at, mut task) = (socket.local_addr().unwrap(), JoinSet::new());
-        task.spawn(async move {
-            let mut datagram = [0; 512];
-            loop {
-                let (size, from) = socket.recv_from(&mut datagram).await.unwrap();
-                let answer = stun::observe(&datagram[..size], from, None).unwrap();
-                let to = stun::answer_to(&datagram[..size], from);
-                match what {
-                    Elsewhere::IsLost if to != from => continue,
-                    Elsewhere::Sends => socket.send_to(&answer, to).await.unwrap(),
-                    Elsewhere::IsLost | Elsewhere::AnswersHere => {
-                        socket.send_to(&answer, from).await.unwrap()
-                    }
-                };
-            }
-        });
-        (at, task)
-    }
 
     #[tokio::test]
     async fn a_mapping_is_told_to_live_by_what_another_flow_asks_for_and_one_that_is_lost_too() {
@@ -175,7 +146,7 @@ mod tests {
         let begun = Instant::now();
         for (what, expected) in cases {
             measured.spawn(async move {
-                let (at, _task) = server(what).await;
+                let (at, _task) = server(1, what).await;
                 assert_eq!(is_kept(at.ip(), at, settling, idle).await.unwrap(), expected);
             });
         }
