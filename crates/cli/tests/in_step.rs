@@ -131,6 +131,21 @@ fn devices_keep_in_step_directly_while_the_name_service_is_down_and_one_of_them_
 }
 
 #[test]
+fn an_agent_keeps_the_list_of_the_user_whose_device_its_machine_becomes_while_it_runs() {
+    let (world, _names) = World::with_names();
+    let _laptop = agent(&world, "laptop", &[]);
+    add_device(&world, "laptop");
+    let _ada = agent(&world, "ada", &["--as", "home.ada@example.org"]);
+    until("the laptop has the list", || device(&world, "laptop", "laptop"));
+    until("the laptop is up", || {
+        let laptop = device(&world, "ada", "laptop")?;
+        (laptop["presence"]["state"] == "present").then_some(())
+    });
+    world.run("ada", &["devices", "name", "laptop", "slate"]).succeeded();
+    until("the laptop hears its name", || is_called(&world, "laptop", "laptop", "slate").then_some(()));
+}
+
+#[test]
 fn a_friend_sees_who_is_up_only_with_the_right() {
     let (world, _names) = World::with_names();
     let ada: &[&str] = &["--as", "ada@example.org"];

@@ -15,6 +15,7 @@ mod watching;
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_devices::Replica;
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
@@ -48,6 +49,8 @@ const MOST_OF_ONE: usize = 4;
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether other commands are to be told who is up.
 const WRITE: Duration = Duration::from_secs(1);
+/// Between two looks whether this machine was made another user's device.
+const USER: Duration = Duration::from_secs(5);
 const READY: &str = "your devices and friends are kept in step here";
 
 /// What the user wishes.
@@ -109,15 +112,47 @@ impl Shared {
     }
 }
 
-/// Keeps the group in step until the endpoint is closed. Does nothing where nobody could be found.
+/// Keeps the group in step until the endpoint is closed; if this machine becomes another user's device
+/// meanwhile, that user's group from then on. Does nothing where nobody could be found.
 ///
 /// # Errors
 /// When the group cannot be read at the beginning, or nobody can be listened for.
-pub(super) async fn run(quiet: bool, network: &Arc<Network>, wished: Wished) -> Result<Infallible> {
+pub(super) async fn run(quiet: bool, network: &Arc<Network>, mut wished: Wished) -> Result<Infallible> {
     if !network.resolves() && wished.peers.is_empty() {
         return std::future::pending().await;
     }
-    let own = OwnGroup::of(network.key.clone())?;
+    let mut own = OwnGroup::of(network.key.clone())?;
+    loop {
+        let file = own.file.clone();
+        let joined = tokio::select! {
+            ended = keep(quiet, network, &wished, own) => return ended,
+            joined = another(network.key.clone(), &file) => joined,
+        };
+        output::note(quiet, "this machine is another user's device now, and keeps in step with that user's");
+        own = joined;
+        wished.told = None;
+    }
+}
+
+/// Waits until the group of this machine is another one than that of a file.
+async fn another(key: SecretKey, file: &Path) -> OwnGroup {
+    loop {
+        tokio::time::sleep(USER).await;
+        let key = key.clone();
+        let looked = aside::run(move || OwnGroup::of(key)).await;
+        match looked.context("the process is ending").and_then(|read| read) {
+            Ok(own) if own.file != file => return own,
+            Ok(_) => {}
+            // Another command may have it: it is looked at again soon enough.
+            Err(error) => {
+                tracing::debug!(error = failure::line(&error), "this machine's user is not known for now");
+            }
+        }
+    }
+}
+
+/// Keeps one group in step.
+async fn keep(quiet: bool, network: &Arc<Network>, wished: &Wished, own: OwnGroup) -> Result<Infallible> {
     let first = watching::read(&own.replica).await?;
     let user = first.group.user();
     let (tell, known) = watch::channel(Arc::new(first));
