@@ -146,6 +146,33 @@ fn an_agent_keeps_the_list_of_the_user_whose_device_its_machine_becomes_while_it
 }
 
 #[test]
+fn who_is_away_is_shown_so_until_the_user_is_back_or_the_agent_starts_anew() {
+    let (world, _names) = World::with_names();
+    add_device(&world, "laptop");
+    let _ada = agent(&world, "ada", &["--as", "home.ada@example.org"]);
+    let first = agent(&world, "laptop", &[]);
+    let is_shown_as = |state: &str| {
+        until(state, || {
+            let laptop = device(&world, "ada", "laptop")?;
+            (laptop["presence"]["state"] == state).then_some(())
+        });
+    };
+    is_shown_as("present");
+    let said = world.run("laptop", &["devices", "away", "--json"]).succeeded().json();
+    assert_eq!(said["away"], true);
+    is_shown_as("away");
+    world.run("laptop", &["devices", "away", "--off"]).succeeded();
+    is_shown_as("present");
+    // Back twice is no mistake.
+    world.run("laptop", &["devices", "away", "--off"]).succeeded();
+    world.run("laptop", &["devices", "away"]).succeeded();
+    is_shown_as("away");
+    drop(first);
+    let _second = agent(&world, "laptop", &[]);
+    is_shown_as("present");
+}
+
+#[test]
 fn a_friend_sees_who_is_up_only_with_the_right() {
     let (world, _names) = World::with_names();
     let ada: &[&str] = &["--as", "ada@example.org"];

@@ -2,12 +2,14 @@
 //! other. Heartbeats say which version of the group a device has and whether it is up; differences are fetched.
 //!
 //! ```text
+//! away       whether the user is here
 //! policy     who is told what, and when
 //! watching   the group as its file has it
 //! pulse      heartbeats as they are said
 //! talk       one connection
 //! ```
 
+mod away;
 mod policy;
 mod pulse;
 mod talk;
@@ -29,6 +31,7 @@ use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_devices::Replica;
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
+use self::away::State;
 use self::policy::Told;
 pub(super) use self::policy::called;
 use self::pulse::Pulse;
@@ -59,7 +62,7 @@ pub(super) struct Wished {
     pub(super) peers: Vec<Peer>,
     /// Whether anybody is told that this device is up.
     pub(super) visible: bool,
-    /// Whether the user is not at it.
+    /// Whether the user is not at it, at the beginning.
     pub(super) away: bool,
     /// Say on standard output that it is ready, as JSON or not: the agent does nothing else.
     pub(super) told: Option<bool>,
@@ -77,8 +80,7 @@ struct Shared {
     met: Meetings,
     met_by: Meetings,
     visible: bool,
-    away: bool,
-    began: Instant,
+    state: watch::Receiver<State>,
 }
 
 impl Shared {
@@ -92,11 +94,8 @@ impl Shared {
     }
 
     fn pulse(&self, known: &Known, told: Told) -> Pulse {
-        let seconds = u32::try_from(self.began.elapsed().as_secs()).unwrap_or(u32::MAX);
-        Pulse {
-            version: told.group.then_some(known.digest),
-            presence: told.presence.then_some(Said { away: self.away, seconds }),
-        }
+        let state = *self.state.borrow();
+        Pulse { version: told.group.then_some(known.digest), presence: told.presence.then(|| state.said()) }
     }
 
     fn presence(&self) -> MutexGuard<'_, Presence> {
@@ -122,11 +121,15 @@ pub(super) async fn run(quiet: bool, network: &Arc<Network>, mut wished: Wished)
         return std::future::pending().await;
     }
     let mut own = OwnGroup::of(network.key.clone())?;
+    presence::set_away(wished.away)?;
+    let (tell, state) = watch::channel(State::new(wished.away));
+    let mut following = pin!(away::follow(tell));
     loop {
         let file = own.file.clone();
         let joined = tokio::select! {
-            ended = keep(quiet, network, &wished, own) => return ended,
+            ended = keep(quiet, network, &wished, (own, state.clone())) => return ended,
             joined = another(network.key.clone(), &file) => joined,
+            never = &mut following => match never {},
         };
         output::note(quiet, "this machine is another user's device now, and keeps in step with that user's");
         own = joined;
@@ -152,7 +155,12 @@ async fn another(key: SecretKey, file: &Path) -> OwnGroup {
 }
 
 /// Keeps one group in step.
-async fn keep(quiet: bool, network: &Arc<Network>, wished: &Wished, own: OwnGroup) -> Result<Infallible> {
+async fn keep(
+    quiet: bool,
+    network: &Arc<Network>,
+    wished: &Wished,
+    (own, state): (OwnGroup, watch::Receiver<State>),
+) -> Result<Infallible> {
     let first = watching::read(&own.replica).await?;
     let user = first.group.user();
     let (tell, known) = watch::channel(Arc::new(first));
@@ -166,8 +174,7 @@ async fn keep(quiet: bool, network: &Arc<Network>, wished: &Wished, own: OwnGrou
         met: Meetings::default(),
         met_by: Meetings::default(),
         visible: wished.visible,
-        away: wished.away,
-        began: Instant::now(),
+        state,
     });
     let asked = shared.clone();
     let allow = Allow::check(move |peer| {
