@@ -156,7 +156,8 @@ fn file(user: EndpointId) -> Result<PathBuf> {
     Ok(folder()?.join(format!("{user}.json")))
 }
 
-fn folder() -> Result<PathBuf> {
+/// Where the agent writes what it heard: a folder that only the user reads.
+pub(crate) fn folder() -> Result<PathBuf> {
     Ok(places::data()?.join("presence"))
 }
 

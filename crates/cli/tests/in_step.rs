@@ -146,6 +146,25 @@ fn an_agent_keeps_the_list_of_the_user_whose_device_its_machine_becomes_while_it
 }
 
 #[test]
+fn an_agent_that_starts_anew_while_the_name_service_is_down_finds_devices_where_they_were() {
+    let (world, mut names) = World::with_names();
+    add_device(&world, "laptop");
+    let _ada = agent(&world, "ada", &["--as", "home.ada@example.org"]);
+    let first = agent(&world, "laptop", &[]);
+    until("the laptop has the list", || device(&world, "laptop", "laptop"));
+    let ada = world.id("ada");
+    let places = world.path("laptop").join(format!(".local/share/whimbrel/presence/{ada}.places"));
+    until("it is written down where the other device is", || {
+        std::fs::read_to_string(&places).ok().filter(|text| text.starts_with(&format!("whimbrel:{ada}/")))
+    });
+    drop(first);
+    names.kill();
+    world.run("ada", &["devices", "name", "laptop", "slate"]).succeeded();
+    let _second = agent(&world, "laptop", &[]);
+    until("the laptop hears its name", || is_called(&world, "laptop", "laptop", "slate").then_some(()));
+}
+
+#[test]
 fn who_is_away_is_shown_so_until_the_user_is_back_or_the_agent_starts_anew() {
     let (world, _names) = World::with_names();
     add_device(&world, "laptop");

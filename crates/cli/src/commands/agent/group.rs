@@ -2,11 +2,12 @@
 //! other. Heartbeats say which version of the group a device has and whether it is up; differences are fetched.
 //!
 //! ```text
-//! away       whether the user is here
-//! policy     who is told what, and when
-//! watching   the group as its file has it
-//! pulse      heartbeats as they are said
-//! talk       one connection
+//! away         whether the user is here
+//! policy       who is told what, and when
+//! watching     the group as its file has it
+//! pulse        heartbeats as they are said
+//! talk         one connection
+//! whereabouts  where devices were reached last
 //! ```
 
 mod away;
@@ -14,6 +15,7 @@ mod policy;
 mod pulse;
 mod talk;
 mod watching;
+mod whereabouts;
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -38,6 +40,7 @@ use self::pulse::Pulse;
 #[cfg(feature = "fuzzing")]
 pub(super) use self::pulse::decode_anything;
 use self::watching::Known;
+use self::whereabouts::{Whereabouts, dialled};
 use crate::commands::devices::Meetings;
 use crate::network::{Network, Peer, connect};
 use crate::own_group::OwnGroup;
@@ -74,6 +77,7 @@ struct Shared {
     replica: Arc<Replica>,
     known: watch::Receiver<Arc<Known>>,
     presence: Mutex<Presence>,
+    whereabouts: Mutex<Whereabouts>,
     /// How many connections there are with each device.
     talks: Mutex<HashMap<EndpointId, usize>>,
     /// Devices that this one meets, and those that meet it: none takes two places of either.
@@ -100,6 +104,10 @@ impl Shared {
 
     fn presence(&self) -> MutexGuard<'_, Presence> {
         self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn whereabouts(&self) -> MutexGuard<'_, Whereabouts> {
+        self.whereabouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn talks(&self) -> MutexGuard<'_, HashMap<EndpointId, usize>> {
@@ -163,6 +171,7 @@ async fn keep(
 ) -> Result<Infallible> {
     let first = watching::read(&own.replica).await?;
     let user = first.group.user();
+    let mut written_down = aside::run(move || Whereabouts::read(user)).await.unwrap_or_default();
     let (tell, known) = watch::channel(Arc::new(first));
     let mut watching = pin!(watching::follow(own.file.clone(), own.replica.clone(), tell));
     let shared = Arc::new(Shared {
@@ -170,6 +179,7 @@ async fn keep(
         replica: own.replica,
         known: known.clone(),
         presence: Mutex::default(),
+        whereabouts: Mutex::new(written_down.clone()),
         talks: Mutex::default(),
         met: Meetings::default(),
         met_by: Meetings::default(),
@@ -200,7 +210,10 @@ async fn keep(
             }
             Some(_) = guests.tasks.join_next(), if !guests.tasks.is_empty() => guests.forget_ended(),
             Ok(()) = changes.changed() => called.follow(&shared, &wished.peers),
-            _ = writing.tick() => write(&shared, user, &mut written).await,
+            _ = writing.tick() => {
+                write(&shared, user, &mut written).await;
+                write_down(&shared, user, &mut written_down).await;
+            }
         }
     }
 }
@@ -237,6 +250,22 @@ async fn write(shared: &Shared, user: EndpointId, written: &mut Presence) {
     }
 }
 
+/// Writes down where devices were reached, if that is elsewhere than was written.
+async fn write_down(shared: &Shared, user: EndpointId, written: &mut Whereabouts) {
+    let now = shared.whereabouts().clone();
+    if now == *written {
+        return;
+    }
+    let new = now.clone();
+    let result = aside::run(move || new.write(user)).await;
+    match result.context("the process is ending").and_then(|written| written) {
+        Ok(()) => *written = now,
+        Err(error) => {
+            tracing::warn!(error = failure::line(&error), "where devices are is not written down");
+        }
+    }
+}
+
 /// Devices that are called, each by a task of its own.
 #[derive(Default)]
 struct Called {
@@ -255,6 +284,9 @@ impl Called {
             .network
             .resolves()
             .then(|| policy::called(&known.group, shared.network.id(), shared.visible));
+        if let Some(found) = &found {
+            shared.whereabouts().keep(found);
+        }
         let by_key = found.unwrap_or_default().into_iter().filter(|id| !by_ticket(*id)).map(Peer::Key);
         let wanted: HashMap<String, Peer> =
             by_key.chain(peers.iter().cloned()).map(|peer| (peer.as_argument(), peer)).collect();
@@ -280,8 +312,8 @@ impl Called {
 async fn call(shared: Arc<Shared>, peer: Peer) {
     let mut failures = 0_u32;
     loop {
-        match tokio::time::timeout(CALL_LIMIT, connect(&shared.network, &peer)).await {
-            Ok(Ok(connection)) => {
+        match reach(&shared, &peer).await {
+            Ok(connection) => {
                 let began = Instant::now();
                 let answered = talk::run(&shared, &connection, true).await;
                 // One that ends each connection at once is called no more often than one that is away.
@@ -289,12 +321,32 @@ async fn call(shared: Arc<Shared>, peer: Peer) {
                     failures = 0;
                 }
             }
-            Ok(Err(error)) => tracing::debug!(%peer, error = failure::line(&error), "it does not answer"),
-            Err(_) => tracing::debug!(%peer, "it does not answer in time"),
+            Err(error) => tracing::debug!(%peer, error = failure::line(&error), "it does not answer"),
         }
         failures = failures.saturating_add(1);
         tokio::time::sleep(policy::again(failures, chance())).await;
     }
+}
+
+/// Connects to a device; to one that is found by its key also where it was last, if nobody says where it is.
+async fn reach(shared: &Shared, peer: &Peer) -> Result<Connection> {
+    let found = dial(shared, peer).await;
+    let Peer::Key(device) = peer else { return found };
+    let connection = match found {
+        Ok(connection) => connection,
+        Err(error) => {
+            let Some(ticket) = shared.whereabouts().of(*device) else { return Err(error) };
+            dial(shared, &Peer::Ticket(ticket)).await.map_err(|_| error)?
+        }
+    };
+    let at = dialled(&connection);
+    shared.whereabouts().reached(*device, at);
+    Ok(connection)
+}
+
+async fn dial(shared: &Shared, peer: &Peer) -> Result<Connection> {
+    let dialling = tokio::time::timeout(CALL_LIMIT, connect(&shared.network, peer));
+    dialling.await.context("not in time")?
 }
 
 /// Agents that called, the newest connection of each last.
