@@ -46,8 +46,8 @@ async fn ask_by(
     output::line(match asked {
         // An acceptance that an agent has heard of is no longer among the requests.
         Asked::Waits(_) => format!(
-            "{to} is asked; `whimbrel friends requests` shows the answer, and `whimbrel friends list` if an agent \
-             of yours has heard of it first"
+            "{to} is asked; `whimbrel friends requests` shows the answer, and `whimbrel friends list` if an \
+             agent of yours has heard of it first"
         ),
         Asked::Accepted => format!("{to} has asked first, and is a friend now"),
     })

@@ -1,4 +1,5 @@
-//! Where devices were reached last, for when no name service says where they are: a file of tickets, one a line.
+//! Where devices were reached last, for when no name service says where they are: a file of tickets, one a
+//! line.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
