@@ -1,11 +1,12 @@
-//! Which devices are up, as this machine's agent heard it last: a file that the agent writes and other commands read.
+//! Which devices are up, as this machine's agent heard it last: a file that the agent writes and other commands
+//! read; and whether the user is at this one, which a command says and the agent reads.
 //!
 //! Devices say for how long something has been so, and not when it began: all times here are of this machine's own
 //! clock, and another device's clock is of no importance.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +21,8 @@ use crate::{identity, places};
 pub(crate) const HOLDS: Duration = Duration::from_secs(90);
 /// Devices that are remembered.
 const MOST: usize = 512;
+/// The file that is there while the user is not at this machine.
+const AWAY: &str = "away";
 /// No file that the agent writes is larger.
 const LARGEST: u64 = 256 * 1024;
 
@@ -123,8 +126,39 @@ impl Presence {
     }
 }
 
+/// Says to the agents of this machine whether its user is not at it. Blocks.
+///
+/// # Errors
+/// When that cannot be written down.
+pub(crate) fn set_away(away: bool) -> Result<()> {
+    let folder = folder()?;
+    identity::private_directory(&folder)?;
+    let file = folder.join(AWAY);
+    let written = match away {
+        true => std::fs::write(&file, ""),
+        false => std::fs::remove_file(&file),
+    };
+    match written {
+        Err(error) if !away && error.kind() == ErrorKind::NotFound => Ok(()),
+        written => written.with_context(|| format!("cannot change {}", file.display())),
+    }
+}
+
+/// Whether the user has said so.
+///
+/// # Errors
+/// When that cannot be looked at.
+pub(crate) fn is_away() -> Result<bool> {
+    Ok(folder()?.join(AWAY).try_exists()?)
+}
+
 fn file(user: EndpointId) -> Result<PathBuf> {
-    Ok(places::data()?.join("presence").join(format!("{user}.json")))
+    Ok(folder()?.join(format!("{user}.json")))
+}
+
+/// Where the agent writes what it heard: a folder that only the user reads.
+pub(crate) fn folder() -> Result<PathBuf> {
+    Ok(places::data()?.join("presence"))
 }
 
 /// This machine's clock.

@@ -513,6 +513,8 @@ fn devices_and_friends(play: &mut Play) {
     play.run("home", "whimbrel friends remove bobby", "no friend any more");
     requests(play);
     play.run("home", "whimbrel devices show desk --to friends", "is shown to friends");
+    play.run("home", "whimbrel devices away", "shown as away");
+    play.run("home", "whimbrel devices away --off", "shown as present");
     play.start("home", "whimbrel devices list --watch", "desk  laptop.ada@example.org");
     let agent = play.stage.start("home", "whimbrel agent");
     play.word("TICKET", agent.until(|line| line.starts_with("whimbrel:")));

@@ -131,6 +131,67 @@ fn devices_keep_in_step_directly_while_the_name_service_is_down_and_one_of_them_
 }
 
 #[test]
+fn an_agent_keeps_the_list_of_the_user_whose_device_its_machine_becomes_while_it_runs() {
+    let (world, _names) = World::with_names();
+    let _laptop = agent(&world, "laptop", &[]);
+    add_device(&world, "laptop");
+    let _ada = agent(&world, "ada", &["--as", "home.ada@example.org"]);
+    until("the laptop has the list", || device(&world, "laptop", "laptop"));
+    until("the laptop is up", || {
+        let laptop = device(&world, "ada", "laptop")?;
+        (laptop["presence"]["state"] == "present").then_some(())
+    });
+    world.run("ada", &["devices", "name", "laptop", "slate"]).succeeded();
+    until("the laptop hears its name", || is_called(&world, "laptop", "laptop", "slate").then_some(()));
+}
+
+#[test]
+fn an_agent_that_starts_anew_while_the_name_service_is_down_finds_devices_where_they_were() {
+    let (world, mut names) = World::with_names();
+    add_device(&world, "laptop");
+    let _ada = agent(&world, "ada", &["--as", "home.ada@example.org"]);
+    let first = agent(&world, "laptop", &[]);
+    until("the laptop has the list", || device(&world, "laptop", "laptop"));
+    let ada = world.id("ada");
+    let places = world.path("laptop").join(format!(".local/share/whimbrel/presence/{ada}.places"));
+    until("it is written down where the other device is", || {
+        std::fs::read_to_string(&places).ok().filter(|text| text.starts_with(&format!("whimbrel:{ada}/")))
+    });
+    drop(first);
+    names.kill();
+    world.run("ada", &["devices", "name", "laptop", "slate"]).succeeded();
+    let _second = agent(&world, "laptop", &[]);
+    until("the laptop hears its name", || is_called(&world, "laptop", "laptop", "slate").then_some(()));
+}
+
+#[test]
+fn who_is_away_is_shown_so_until_the_user_is_back_or_the_agent_starts_anew() {
+    let (world, _names) = World::with_names();
+    add_device(&world, "laptop");
+    let _ada = agent(&world, "ada", &["--as", "home.ada@example.org"]);
+    let first = agent(&world, "laptop", &[]);
+    let is_shown_as = |state: &str| {
+        until(state, || {
+            let laptop = device(&world, "ada", "laptop")?;
+            (laptop["presence"]["state"] == state).then_some(())
+        });
+    };
+    is_shown_as("present");
+    let said = world.run("laptop", &["devices", "away", "--json"]).succeeded().json();
+    assert_eq!(said["away"], true);
+    is_shown_as("away");
+    world.run("laptop", &["devices", "away", "--off"]).succeeded();
+    is_shown_as("present");
+    // Back twice is no mistake.
+    world.run("laptop", &["devices", "away", "--off"]).succeeded();
+    world.run("laptop", &["devices", "away"]).succeeded();
+    is_shown_as("away");
+    drop(first);
+    let _second = agent(&world, "laptop", &[]);
+    is_shown_as("present");
+}
+
+#[test]
 fn a_friend_sees_who_is_up_only_with_the_right() {
     let (world, _names) = World::with_names();
     let ada: &[&str] = &["--as", "ada@example.org"];

@@ -78,12 +78,23 @@ fn succeeded(child: &mut HostChild) {
 
 #[test]
 fn a_pipe_between_homes_goes_on_in_a_third_one_through_a_relay() {
-    if !require!() {
-        return;
+    if require!() {
+        goes_on(false);
     }
+}
+
+#[test]
+fn a_pipe_between_homes_goes_on_in_a_third_one_while_its_peer_moves() {
+    if require!() {
+        goes_on(true);
+    }
+}
+
+fn goes_on(peer_moves: bool) {
     let internet = Internet::new();
     // The phone, the desk, and the peer of both: each behind a gateway that maps each flow anew.
-    let (phone, desk, home) = (internet.home("phone", 1), internet.home("desk", 2), internet.home("home", 3));
+    let (phone, desk) = (internet.home("phone", 1), internet.home("desk", 2));
+    let mut home = internet.home("home", 3);
     let folder = tempfile::tempdir().unwrap();
     let on =
         |host: &Host, user: &str, arguments: &[&str]| whimbrel(host, folder.path(), user).args(arguments);
@@ -123,6 +134,10 @@ fn a_pipe_between_homes_goes_on_in_a_third_one_through_a_relay() {
     let at: Ticket = given["ticket"].as_str().unwrap().parse().unwrap();
     let relayed = places(at.addrs()).into_iter().any(|place| matches!(place, Place::Relayed(_)));
     assert!(relayed, "{given}");
+    if peer_moves {
+        // It is under way when the desk comes.
+        home.move_on();
+    }
     let mut at_desk = into(&second, &desk.host, "desk", &["take", &session, "--from", &at.to_string()]);
     succeeded(&mut at_phone);
     go_on.send(()).unwrap();

@@ -198,7 +198,11 @@ fn an_agent_tells_of_a_request_and_notes_who_accepted() {
     let (world, _names) = World::with_names();
     register(&world, "ada", ADA);
     register(&world, "bob", BOB);
-    world.run("bob", &["friends", "request", ADA, "-q"]).succeeded();
+    let asked = world.run("bob", &["friends", "request", ADA, "-q"]).succeeded().stdout;
+    // One of them has the answer, whoever hears of it first.
+    for command in ["`whimbrel friends requests`", "`whimbrel friends list`"] {
+        assert!(asked.contains(command), "{asked}");
+    }
     let event = |machine: &str, has: &str| {
         let mut agent = world.start(machine, &["agent", "--json", "-q"]);
         // That it is ready may come before or after it, and other news.
@@ -209,6 +213,7 @@ fn an_agent_tells_of_a_request_and_notes_who_accepted() {
     world.run("ada", &["friends", "accept", BOB, "-q"]).succeeded();
     event("bob", "ada@example.org is a friend now");
     assert_eq!(friends(&world, "bob"), [ADA]);
+    assert!(requests(&world, "bob").is_empty());
 }
 
 #[test]

@@ -34,8 +34,13 @@ use crate::wire::{MAX_MESSAGE, WireError, pack, parse, unpacked};
 
 /// The most rounds of one meeting.
 pub const MAX_ROUNDS: usize = 64;
-/// How long one side waits for the other.
+/// How long one side waits for the other to go on.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Within that so many bytes of a message pass.
+const PIECE: usize = 16 * 1024;
+/// The slowest link, in bytes a second, whose delay is allowed for: what was written may be on its way still
+/// while its answer is waited for.
+const SLOWEST: u64 = 8 * 1024;
 
 /// The first byte of [`Message::WithSnapshot`].
 const WITH_SNAPSHOT: u8 = 2;
@@ -98,6 +103,8 @@ struct Meeting<S> {
     replica: Arc<Replica>,
     peer: EndpointId,
     stream: S,
+    /// Bytes of the message that was sent last.
+    under_way: u64,
     met: Met,
 }
 
@@ -110,7 +117,7 @@ pub async fn call<S: AsyncRead + AsyncWrite + Unpin>(
     peer: EndpointId,
     stream: S,
 ) -> Result<Met, SyncError> {
-    let mut meeting = Meeting { replica, peer, stream, met: Met::default() };
+    let mut meeting = Meeting { replica, peer, stream, under_way: 0, met: Met::default() };
     let (mut last, mut here) = (None, meeting.look(stands).await?);
     for _ in 0..MAX_ROUNDS {
         let Stands { digest, may_tell } = here;
@@ -152,7 +159,7 @@ pub async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     peer: EndpointId,
     stream: S,
 ) -> Result<Met, SyncError> {
-    let mut meeting = Meeting { replica, peer, stream, met: Met::default() };
+    let mut meeting = Meeting { replica, peer, stream, under_way: 0, met: Met::default() };
     for _ in 0..MAX_ROUNDS {
         let beat = match meeting.receive().await? {
             Some(Message::Beat(beat)) => beat,
@@ -257,19 +264,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
         let packed = pack(message)?;
         let length = u32::try_from(packed.len()).map_err(|_| WireError::TooLarge)?;
         let bytes = [&length.to_be_bytes(), packed.as_slice()].concat();
-        let writing = async {
-            self.stream.write_all(&bytes).await?;
-            self.stream.flush().await
-        };
-        tokio::time::timeout(PATIENCE, writing).await.map_err(io::Error::from)??;
-        self.met.sent += bytes.len() as u64;
+        for piece in bytes.chunks(PIECE) {
+            within(PATIENCE, self.stream.write_all(piece)).await?;
+        }
+        within(PATIENCE, self.stream.flush()).await?;
+        self.under_way = bytes.len() as u64;
+        self.met.sent += self.under_way;
         Ok(())
     }
 
     /// The next message; `None` at the end of the stream.
     async fn receive(&mut self) -> Result<Option<Message>, SyncError> {
-        let reading = tokio::time::timeout(PATIENCE, read(&mut self.stream));
-        let Some(packed) = reading.await.map_err(io::Error::from)?? else { return Ok(None) };
+        let patience = PATIENCE + Duration::from_secs(self.under_way / SLOWEST);
+        let Some(packed) = read(&mut self.stream, patience).await? else { return Ok(None) };
         self.met.received += packed.len() as u64 + 4;
         Ok(Some(decode(&packed)?))
     }
@@ -283,21 +290,31 @@ fn decode(packed: &[u8]) -> Result<Message, WireError> {
     parse(&bytes)
 }
 
-async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, SyncError> {
+/// Fails if something takes longer.
+async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(limit, work).await.map_err(io::Error::from)?
+}
+
+/// The next message's bytes, which begin to come within so long.
+async fn read(
+    stream: &mut (impl AsyncRead + Unpin),
+    patience: Duration,
+) -> Result<Option<Vec<u8>>, SyncError> {
     let mut length = [0; 4];
-    if stream.read(&mut length[..1]).await? == 0 {
+    if within(patience, stream.read(&mut length[..1])).await? == 0 {
         return Ok(None);
     }
-    stream.read_exact(&mut length[1..]).await?;
+    within(PATIENCE, stream.read_exact(&mut length[1..])).await?;
     let length = u32::from_be_bytes(length) as usize;
     if length > MAX_MESSAGE {
         return Err(WireError::TooLarge.into());
     }
     // Room is made as bytes come, not as they are announced.
     let mut packed = Vec::new();
-    stream.take(length as u64).read_to_end(&mut packed).await?;
-    if packed.len() < length {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    while packed.len() < length {
+        let at = packed.len();
+        packed.resize(length.min(at + PIECE), 0);
+        within(PATIENCE, stream.read_exact(&mut packed[at..])).await?;
     }
     Ok(Some(packed))
 }

@@ -5,7 +5,7 @@ mod sessions_support;
 
 use sessions_support::hand::{BROKEN, COUNT, DATA, END, ENDED, Hand, MOVED, PAUSE, PAUSED, RESUME, WHOLE};
 use sessions_support::hand::{fill, session, take, taken};
-use sessions_support::{Device, Program, Stage, patient, program, random, within};
+use sessions_support::{Device, Program, Server, Stage, patient, program, random, within};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_proxy::{SessionError, SessionId, Standing};
@@ -184,6 +184,48 @@ async fn at_whatever_step_the_old_device_dies_the_new_one_has_every_byte_and_the
         assert!(is_whole && rest == file[1000..], "{dies:?}: {} bytes", rest.len());
         assert_eq!((server.heard().as_slice(), server.connections()), (&b"abcdef"[..], 1), "{dies:?}");
     }
+}
+
+/// What a device does that takes a session, in place of saying that its program is there.
+#[derive(Debug, Clone, Copy)]
+enum Fails {
+    SaysNothing,
+    SaysBytes,
+    CountsWhatNeverCame,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_device_that_falls_silent_or_breaks_the_rules_leaves_the_session_where_it_was() {
+    let mut settings = patient();
+    settings.confirm = Duration::from_secs(2);
+    let stage = Stage::with(171, settings).await;
+    let desk = stage.device(3, &[]).await;
+    let phone = stage.device(2, &[desk.id()]).await;
+    let file = random(16, 50_000);
+    let server = Server::up_to(file.clone(), 1000).await;
+    let mut old = phone.open(server.address).await;
+    let first = old.read(1000).await;
+    for fails in [Fails::SaysNothing, Fails::SaysBytes, Fails::CountsWhatNeverCame] {
+        let mut new = Hand::begin(&desk, old.id).await;
+        match fails {
+            Fails::SaysNothing => {}
+            Fails::SaysBytes => new.say(DATA, b"forged").await,
+            Fails::CountsWhatNeverCame => new.say(COUNT, &40_000_u64.to_be_bytes()).await,
+        }
+        // However the gateway ends its stream.
+        let _ = within("it is let go", new.stream.read_to_end(&mut Vec::new())).await;
+        let is_back = |it: &whimbrel_proxy::Listed| (it.standing, it.moves) == (Standing::Live, 0);
+        phone.wait_for(old.id, "it is back", |it| it.is_some_and(is_back)).await;
+        // What comes late says nothing any more.
+        let late = [&[COUNT, 0, 8][..], &1000_u64.to_be_bytes()].concat();
+        let _ = within("it is said", new.stream.write_all(&late)).await;
+    }
+    within("it is written", old.socket.write_all(b"abc")).await.unwrap();
+    server.open.send_replace(file.len());
+    let (rest, is_whole) = old.rest().await;
+    assert!(is_whole && [first, rest].concat() == *file);
+    server.wait_for(3).await;
+    assert_eq!((server.heard().as_slice(), server.connections()), (&b"abc"[..], 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -79,7 +79,7 @@ pub(crate) struct Agent {
     /// An agent of another device of yours, to keep in step; repeatable
     #[arg(long, value_name = "NAME|TICKET")]
     peer: Vec<Peer>,
-    /// Show this device as away
+    /// Show this device as away; later on: `whimbrel devices away`
     #[arg(long)]
     away: bool,
     /// Tell nobody whether this device is up

@@ -19,6 +19,7 @@ use crate::network::Peer;
 use crate::options::{Globals, after};
 use crate::output;
 use crate::own_group::{OwnGroup, call, find, refused};
+use crate::presence;
 use crate::relaying::apart::RelayFlag;
 
 pub(super) use self::step::Meetings;
@@ -109,6 +110,21 @@ Examples:
         /// Nobody; this user's devices; or those, and friends who may (`whimbrel friends allow`)
         #[arg(long, value_enum, value_name = "WHOM")]
         to: Audience,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say that you are not at this machine, to those who see whether it is up
+    ///
+    /// Its agent tells them. It holds until --off, or until an agent is started here.
+    #[command(after_help = after("\
+Examples:
+  whimbrel devices away
+  whimbrel devices away --off"))]
+    Away {
+        /// You are back
+        #[arg(long)]
+        off: bool,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -216,6 +232,7 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
         Action::Request { name, qr, json } => return joining::ask(globals, &name, (json, qr)).await,
         Action::Accept { words, json } => return joining::answer(globals, &words, true, json).await,
         Action::Refuse { words, json } => return joining::answer(globals, &words, false, json).await,
+        Action::Away { off, json } => return be_away(!off, json),
         _ => {}
     }
     let group = OwnGroup::open(globals)?;
@@ -264,8 +281,18 @@ pub(crate) async fn run(globals: &Globals, args: Devices) -> Result<()> {
         | Action::Request { .. }
         | Action::Accept { .. }
         | Action::Refuse { .. }
+        | Action::Away { .. }
         | Action::Screen { .. } => Ok(()),
     }
+}
+
+/// Says whether the user is not at this machine.
+fn be_away(away: bool, as_json: bool) -> Result<()> {
+    presence::set_away(away)?;
+    if as_json {
+        return output::json(&json!({ "away": away }));
+    }
+    output::line(format!("you are shown as {} here", if away { "away" } else { "present" }))
 }
 
 fn device_of(group: &Group, text: &str) -> Result<whimbrel_base::EndpointId> {

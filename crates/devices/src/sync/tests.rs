@@ -1,11 +1,15 @@
 //! Two sides of a stream in one process.
 #![allow(clippy::unwrap_used)]
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Instant;
 use whimbrel_base::{SecretKey, UnixTime};
 
-use super::{Message, Met, SyncError, answer, call, decode, hear_anything, now};
+use super::{Message, Met, PATIENCE, SyncError, answer, call, decode, hear_anything, now};
 use crate::wire::{WireError, pack};
 use crate::{Log, Op, Replica};
 
@@ -44,6 +48,57 @@ async fn a_new_device_gets_the_group_and_then_only_beats() {
     let [beat, _] = meet(&new, &old, (2, 1)).await;
     let beat = beat.unwrap();
     assert!(beat.agree && beat.sent < 48 && beat.received < 48, "{beat:?}");
+}
+
+/// One direction of a link over which a kilobyte passes in a second.
+async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    let mut some = [0; 1024];
+    while let Ok(count @ 1..) = from.read(&mut some).await {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if to.write_all(&some[..count]).await.is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_message_passes_over_a_slow_link() {
+    let mut log = group();
+    let friends = (0..2000_u16).map(|number| {
+        let mut seed = [9; 32];
+        seed[..2].copy_from_slice(&number.to_be_bytes());
+        Op::AddFriend { friend: SecretKey::from_bytes(&seed).id(), name: None }
+    });
+    log.write(&key(1), friends.collect(), now()).unwrap();
+    let old = Arc::new(Replica::in_memory(log));
+    let new = Arc::new(Replica::in_memory(Log::new(key(1).id())));
+    let (one, near) = tokio::io::duplex(1024);
+    let (other, far) = tokio::io::duplex(1024);
+    let ((from_one, to_one), (from_other, to_other)) = (tokio::io::split(near), tokio::io::split(far));
+    tokio::spawn(carry(from_one, to_other));
+    tokio::spawn(carry(from_other, to_one));
+    let began = Instant::now();
+    let calling = call(old.clone(), key(2).id(), one);
+    let answering = answer(new.clone(), key(1).id(), other);
+    let (called, answered) = tokio::join!(calling, answering);
+    assert!(called.unwrap().agree && answered.unwrap().agree);
+    assert!(began.elapsed() > PATIENCE, "it took {:?}: the link was not slow", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_says_nothing_or_stops_within_a_message_is_not_waited_for() {
+    let old = Arc::new(Replica::in_memory(group()));
+    // Nothing; a part of a length; a message of 256 bytes of which one comes.
+    for said in [&b""[..], &[0, 0], &[0, 0, 1, 0, 7]] {
+        let (one, mut other) = tokio::io::duplex(1024);
+        other.write_all(said).await.unwrap();
+        let began = Instant::now();
+        let called = call(old.clone(), key(2).id(), one).await;
+        let is_late = matches!(&called, Err(SyncError::Io(error)) if error.kind() == io::ErrorKind::TimedOut);
+        assert!(is_late, "{said:?}: {called:?}");
+        assert!(began.elapsed() < 2 * PATIENCE, "{said:?}: {:?}", began.elapsed());
+    }
 }
 
 #[tokio::test]

@@ -50,11 +50,16 @@ impl Hand {
 
     /// Takes a session that has not moved yet, and lets no other device take it.
     pub async fn take(device: &Device, id: SessionId) -> Self {
-        let mut hand = Self::ask(device, id, 2).await;
+        let mut hand = Self::begin(device, id).await;
         let offset = hand.came as u64;
         // The program is there.
         hand.say(COUNT, &offset.to_be_bytes()).await;
         hand
+    }
+
+    /// The same, without a word whether its program is there.
+    pub async fn begin(device: &Device, id: SessionId) -> Self {
+        Self::ask(device, id, 2).await
     }
 
     /// The same for a player of a film, whose program is not there yet.

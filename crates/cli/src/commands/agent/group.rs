@@ -2,19 +2,24 @@
 //! other. Heartbeats say which version of the group a device has and whether it is up; differences are fetched.
 //!
 //! ```text
-//! policy     who is told what, and when
-//! watching   the group as its file has it
-//! pulse      heartbeats as they are said
-//! talk       one connection
+//! away         whether the user is here
+//! policy       who is told what, and when
+//! watching     the group as its file has it
+//! pulse        heartbeats as they are said
+//! talk         one connection
+//! whereabouts  where devices were reached last
 //! ```
 
+mod away;
 mod policy;
 mod pulse;
 mod talk;
 mod watching;
+mod whereabouts;
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,16 +29,18 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_devices::Replica;
 use whimbrel_transport::{Allow, Connection, ListenOptions};
 
+use self::away::State;
 use self::policy::Told;
 pub(super) use self::policy::called;
 use self::pulse::Pulse;
 #[cfg(feature = "fuzzing")]
 pub(super) use self::pulse::decode_anything;
 use self::watching::Known;
+use self::whereabouts::{Whereabouts, dialled};
 use crate::commands::devices::Meetings;
 use crate::network::{Network, Peer, connect};
 use crate::own_group::OwnGroup;
@@ -48,6 +55,8 @@ const MOST_OF_ONE: usize = 4;
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether other commands are to be told who is up.
 const WRITE: Duration = Duration::from_secs(1);
+/// Between two looks whether this machine was made another user's device.
+const USER: Duration = Duration::from_secs(5);
 const READY: &str = "your devices and friends are kept in step here";
 
 /// What the user wishes.
@@ -56,7 +65,7 @@ pub(super) struct Wished {
     pub(super) peers: Vec<Peer>,
     /// Whether anybody is told that this device is up.
     pub(super) visible: bool,
-    /// Whether the user is not at it.
+    /// Whether the user is not at it, at the beginning.
     pub(super) away: bool,
     /// Say on standard output that it is ready, as JSON or not: the agent does nothing else.
     pub(super) told: Option<bool>,
@@ -68,14 +77,14 @@ struct Shared {
     replica: Arc<Replica>,
     known: watch::Receiver<Arc<Known>>,
     presence: Mutex<Presence>,
+    whereabouts: Mutex<Whereabouts>,
     /// How many connections there are with each device.
     talks: Mutex<HashMap<EndpointId, usize>>,
     /// Devices that this one meets, and those that meet it: none takes two places of either.
     met: Meetings,
     met_by: Meetings,
     visible: bool,
-    away: bool,
-    began: Instant,
+    state: watch::Receiver<State>,
 }
 
 impl Shared {
@@ -89,15 +98,16 @@ impl Shared {
     }
 
     fn pulse(&self, known: &Known, told: Told) -> Pulse {
-        let seconds = u32::try_from(self.began.elapsed().as_secs()).unwrap_or(u32::MAX);
-        Pulse {
-            version: told.group.then_some(known.digest),
-            presence: told.presence.then_some(Said { away: self.away, seconds }),
-        }
+        let state = *self.state.borrow();
+        Pulse { version: told.group.then_some(known.digest), presence: told.presence.then(|| state.said()) }
     }
 
     fn presence(&self) -> MutexGuard<'_, Presence> {
         self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn whereabouts(&self) -> MutexGuard<'_, Whereabouts> {
+        self.whereabouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn talks(&self) -> MutexGuard<'_, HashMap<EndpointId, usize>> {
@@ -109,17 +119,59 @@ impl Shared {
     }
 }
 
-/// Keeps the group in step until the endpoint is closed. Does nothing where nobody could be found.
+/// Keeps the group in step until the endpoint is closed; if this machine becomes another user's device
+/// meanwhile, that user's group from then on. Does nothing where nobody could be found.
 ///
 /// # Errors
 /// When the group cannot be read at the beginning, or nobody can be listened for.
-pub(super) async fn run(quiet: bool, network: &Arc<Network>, wished: Wished) -> Result<Infallible> {
+pub(super) async fn run(quiet: bool, network: &Arc<Network>, mut wished: Wished) -> Result<Infallible> {
     if !network.resolves() && wished.peers.is_empty() {
         return std::future::pending().await;
     }
-    let own = OwnGroup::of(network.key.clone())?;
+    let mut own = OwnGroup::of(network.key.clone())?;
+    presence::set_away(wished.away)?;
+    let (tell, state) = watch::channel(State::new(wished.away));
+    let mut following = pin!(away::follow(tell));
+    loop {
+        let file = own.file.clone();
+        let joined = tokio::select! {
+            ended = keep(quiet, network, &wished, (own, state.clone())) => return ended,
+            joined = another(network.key.clone(), &file) => joined,
+            never = &mut following => match never {},
+        };
+        output::note(quiet, "this machine is another user's device now, and keeps in step with that user's");
+        own = joined;
+        wished.told = None;
+    }
+}
+
+/// Waits until the group of this machine is another one than that of a file.
+async fn another(key: SecretKey, file: &Path) -> OwnGroup {
+    loop {
+        tokio::time::sleep(USER).await;
+        let key = key.clone();
+        let looked = aside::run(move || OwnGroup::of(key)).await;
+        match looked.context("the process is ending").and_then(|read| read) {
+            Ok(own) if own.file != file => return own,
+            Ok(_) => {}
+            // Another command may have it: it is looked at again soon enough.
+            Err(error) => {
+                tracing::debug!(error = failure::line(&error), "this machine's user is not known for now");
+            }
+        }
+    }
+}
+
+/// Keeps one group in step.
+async fn keep(
+    quiet: bool,
+    network: &Arc<Network>,
+    wished: &Wished,
+    (own, state): (OwnGroup, watch::Receiver<State>),
+) -> Result<Infallible> {
     let first = watching::read(&own.replica).await?;
     let user = first.group.user();
+    let mut written_down = aside::run(move || Whereabouts::read(user)).await.unwrap_or_default();
     let (tell, known) = watch::channel(Arc::new(first));
     let mut watching = pin!(watching::follow(own.file.clone(), own.replica.clone(), tell));
     let shared = Arc::new(Shared {
@@ -127,12 +179,12 @@ pub(super) async fn run(quiet: bool, network: &Arc<Network>, wished: Wished) -> 
         replica: own.replica,
         known: known.clone(),
         presence: Mutex::default(),
+        whereabouts: Mutex::new(written_down.clone()),
         talks: Mutex::default(),
         met: Meetings::default(),
         met_by: Meetings::default(),
         visible: wished.visible,
-        away: wished.away,
-        began: Instant::now(),
+        state,
     });
     let asked = shared.clone();
     let allow = Allow::check(move |peer| {
@@ -158,7 +210,10 @@ pub(super) async fn run(quiet: bool, network: &Arc<Network>, wished: Wished) -> 
             }
             Some(_) = guests.tasks.join_next(), if !guests.tasks.is_empty() => guests.forget_ended(),
             Ok(()) = changes.changed() => called.follow(&shared, &wished.peers),
-            _ = writing.tick() => write(&shared, user, &mut written).await,
+            _ = writing.tick() => {
+                write(&shared, user, &mut written).await;
+                write_down(&shared, user, &mut written_down).await;
+            }
         }
     }
 }
@@ -195,6 +250,22 @@ async fn write(shared: &Shared, user: EndpointId, written: &mut Presence) {
     }
 }
 
+/// Writes down where devices were reached, if that is elsewhere than was written.
+async fn write_down(shared: &Shared, user: EndpointId, written: &mut Whereabouts) {
+    let now = shared.whereabouts().clone();
+    if now == *written {
+        return;
+    }
+    let new = now.clone();
+    let result = aside::run(move || new.write(user)).await;
+    match result.context("the process is ending").and_then(|written| written) {
+        Ok(()) => *written = now,
+        Err(error) => {
+            tracing::warn!(error = failure::line(&error), "where devices are is not written down");
+        }
+    }
+}
+
 /// Devices that are called, each by a task of its own.
 #[derive(Default)]
 struct Called {
@@ -213,6 +284,9 @@ impl Called {
             .network
             .resolves()
             .then(|| policy::called(&known.group, shared.network.id(), shared.visible));
+        if let Some(found) = &found {
+            shared.whereabouts().keep(found);
+        }
         let by_key = found.unwrap_or_default().into_iter().filter(|id| !by_ticket(*id)).map(Peer::Key);
         let wanted: HashMap<String, Peer> =
             by_key.chain(peers.iter().cloned()).map(|peer| (peer.as_argument(), peer)).collect();
@@ -238,8 +312,8 @@ impl Called {
 async fn call(shared: Arc<Shared>, peer: Peer) {
     let mut failures = 0_u32;
     loop {
-        match tokio::time::timeout(CALL_LIMIT, connect(&shared.network, &peer)).await {
-            Ok(Ok(connection)) => {
+        match reach(&shared, &peer).await {
+            Ok(connection) => {
                 let began = Instant::now();
                 let answered = talk::run(&shared, &connection, true).await;
                 // One that ends each connection at once is called no more often than one that is away.
@@ -247,12 +321,32 @@ async fn call(shared: Arc<Shared>, peer: Peer) {
                     failures = 0;
                 }
             }
-            Ok(Err(error)) => tracing::debug!(%peer, error = failure::line(&error), "it does not answer"),
-            Err(_) => tracing::debug!(%peer, "it does not answer in time"),
+            Err(error) => tracing::debug!(%peer, error = failure::line(&error), "it does not answer"),
         }
         failures = failures.saturating_add(1);
         tokio::time::sleep(policy::again(failures, chance())).await;
     }
+}
+
+/// Connects to a device; to one that is found by its key also where it was last, if nobody says where it is.
+async fn reach(shared: &Shared, peer: &Peer) -> Result<Connection> {
+    let found = dial(shared, peer).await;
+    let Peer::Key(device) = peer else { return found };
+    let connection = match found {
+        Ok(connection) => connection,
+        Err(error) => {
+            let Some(ticket) = shared.whereabouts().of(*device) else { return Err(error) };
+            dial(shared, &Peer::Ticket(ticket)).await.map_err(|_| error)?
+        }
+    };
+    let at = dialled(&connection);
+    shared.whereabouts().reached(*device, at);
+    Ok(connection)
+}
+
+async fn dial(shared: &Shared, peer: &Peer) -> Result<Connection> {
+    let dialling = tokio::time::timeout(CALL_LIMIT, connect(&shared.network, peer));
+    dialling.await.context("not in time")?
 }
 
 /// Agents that called, the newest connection of each last.

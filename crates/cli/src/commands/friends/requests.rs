@@ -44,7 +44,11 @@ async fn ask_by(
         return output::json(&json!({ "to": to.to_string(), "state": state, "words": words }));
     }
     output::line(match asked {
-        Asked::Waits(_) => format!("{to} is asked; `whimbrel friends requests` shows the answer"),
+        // An acceptance that an agent has heard of is no longer among the requests.
+        Asked::Waits(_) => format!(
+            "{to} is asked; `whimbrel friends requests` shows the answer, and `whimbrel friends list` if an \
+             agent of yours has heard of it first"
+        ),
         Asked::Accepted => format!("{to} has asked first, and is a friend now"),
     })
 }

@@ -3,16 +3,20 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
 use whimbrel_base::EndpointId;
 use whimbrel_devices::{Met, SyncError};
 use whimbrel_transport::{Allow, CloseCode, Connection, Stream};
 
+use super::away::State;
 use super::pulse::{BEAT, MEET, Pulse, WORD_LIMIT};
+use super::watching::Known;
 use super::{Shared, chance, policy};
 use crate::failure;
 
@@ -90,12 +94,14 @@ async fn beat(
     calls: bool,
     answered: &AtomicBool,
 ) -> Result<Infallible> {
-    let (mut changes, peer) = (shared.known.clone(), connection.peer_id());
-    let mut in_vain = None;
+    let (mut changes, mut states) = (shared.known.clone(), shared.state.clone());
+    let (peer, mut in_vain) = (connection.peer_id(), None);
     if !calls {
-        changes.changed().await?;
+        let tells = shared.told(&shared.known(), peer).is_some_and(|told| told.presence);
+        news(&mut changes, &mut states, tells).await?;
     }
     loop {
+        states.mark_unchanged();
         let known = changes.borrow_and_update().clone();
         // One that knows nothing yet has nothing to keep for itself.
         let told = match shared.told(&known, peer) {
@@ -120,12 +126,25 @@ async fn beat(
         }
         tokio::select! {
             () = tokio::time::sleep(policy::pause(chance())), if calls => {}
-            changed = changes.changed() => {
+            changed = news(&mut changes, &mut states, told.presence) => {
                 changed?;
                 tokio::time::sleep(policy::soon(chance())).await;
             }
         }
     }
+}
+
+/// Waits until there is something else to say than before; whether the user is here only to who is told that.
+async fn news(
+    changes: &mut watch::Receiver<Arc<Known>>,
+    states: &mut watch::Receiver<State>,
+    tells: bool,
+) -> Result<()> {
+    tokio::select! {
+        changed = changes.changed() => changed?,
+        changed = states.changed(), if tells => changed?,
+    }
+    Ok(())
 }
 
 /// Brings both up to date. `None` if the device is being met already, or many are.
