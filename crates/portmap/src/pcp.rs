@@ -148,7 +148,7 @@ impl MapRequest {
 }
 
 /// The number of a protocol in IP's header.
-fn number(protocol: InternetProtocol) -> u8 {
+pub(crate) fn number(protocol: InternetProtocol) -> u8 {
     match protocol {
         InternetProtocol::Tcp => 6,
         InternetProtocol::Udp => 17,
