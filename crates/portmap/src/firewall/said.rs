@@ -134,9 +134,9 @@ pub(super) fn search(router: Ipv6Addr) -> String {
     )
 }
 
-/// The page that describes the router, if a datagram that came from `from` says so. The router is asked at the
-/// address that routes name, mostly a link-local one, and may answer from another one of the network that `own`
-/// is in. It may name no other machine.
+/// The page that describes the router, if a datagram from `from` says so. The router is asked at the address
+/// that routes name, mostly a link-local one, and may answer from another one of the network that `own` is in.
+/// It may name no other machine.
 pub(super) fn description(
     datagram: &[u8],
     from: Ipv6Addr,
