@@ -12,7 +12,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, EndpointId, RelayToken, RelayedAddr, SecretKey, Ticket, random_bytes};
 use whimbrel_transport::{
-    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, Timeouts, Watch, Watched,
+    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, Proxied, Timeouts, Watch,
+    Watched,
 };
 
 use self::crossing::Crossing;
@@ -381,7 +382,15 @@ fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
 
 /// Where the relay was reached last.
 fn at(connection: &Connection) -> Option<SocketAddr> {
-    connection.stats().paths.first().map(|path| path.remote.address())
+    connection.stats().paths.first().map(|path| relay_of(path.remote))
+}
+
+/// The relay's own address, also where an HTTP proxy leads there: that is no place for clients, and takes no spares.
+fn relay_of(remote: Locator) -> SocketAddr {
+    match remote {
+        Locator::Proxied(Proxied { place, .. }) => Locator::from(place).address(),
+        other => other.address(),
+    }
 }
 
 /// What the relay is away, over the path that is best now.
@@ -395,5 +404,21 @@ struct Ended(Connection);
 impl Drop for Ended {
     fn drop(&mut self) {
         self.0.abort(CloseCode::NONE, "");
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use whimbrel_base::Place;
+
+    use super::*;
+
+    #[test]
+    fn a_relay_that_an_http_proxy_leads_to_is_where_it_is_and_not_at_the_proxy() {
+        let (proxy, relay) = ("10.1.0.1:8888".parse().unwrap(), "203.0.113.5:443".parse().unwrap());
+        let place = Place::Direct(relay);
+        assert_eq!(relay_of(Locator::Proxied(Proxied { proxy, place })), relay);
+        assert_eq!(relay_of(Locator::Direct(relay)), relay);
     }
 }
