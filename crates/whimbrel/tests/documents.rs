@@ -227,6 +227,20 @@ fn prose_is_wrapped() {
 }
 
 #[test]
+fn both_sides_of_every_merge_were_put_together() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for (at, line) in read(&page).lines().enumerate() {
+            // Seven of a kind, as git writes them.
+            if ["<", ">", "|"].iter().any(|sign| line.starts_with(&format!("{} ", sign.repeat(7)))) {
+                wrong.push(format!("{}:{}: {line}", page.display(), at + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "marks of a merge that is not over: {wrong:#?}");
+}
+
+#[test]
 fn every_fuzz_target_begins_with_a_few_small_inputs() {
     for target in std::fs::read_dir(Path::new(ROOT).join("fuzz/fuzz_targets")).unwrap() {
         let target = target.unwrap().path();
