@@ -140,12 +140,20 @@ fn a_server_whose_network_lets_out_what_a_proxy_connects_says_that_nobody_reache
         }
     });
     // The first attempts take ten seconds, and it waits half a minute longer.
+    let what = format!("no TCP connection to {VPS} can be opened");
     let (begun, mut all) = (Instant::now(), Vec::new());
-    while !all.iter().any(|line: &String| line.contains(&format!("no TCP connection to {VPS} can be opened")))
-    {
+    while !all.iter().any(|line: &String| line.contains(&what)) {
         let left = Duration::from_secs(120).saturating_sub(begun.elapsed());
         let line = hears.recv_timeout(left).unwrap_or_else(|_| panic!("it says only {all:#?}"));
         all.push(line);
+    }
+    let status = || whimbrel(&office.laptop, &office.folder.path().join("laptop")).args(["status", "--json"]);
+    loop {
+        let told = String::from_utf8(status().output().unwrap().stdout).unwrap();
+        if told.contains(&what) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(150), "{told}");
     }
     exposing.kill().unwrap();
 }
