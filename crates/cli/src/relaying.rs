@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use clap::Args;
+use futures_util::FutureExt;
 use whimbrel_base::{AddressScope, EndpointAddr, Name};
 use whimbrel_names::{Registry, Rule, ServiceAddress};
-use whimbrel_relay::{Directory, Keeper, Limits, Prepared, Relay, pool};
-use whimbrel_transport::{Allow, BoxFuture, Config};
+use whimbrel_relay::{Directory, Keeper, Keeping, Limits, Prepared, Relay, pool};
+use whimbrel_transport::{Allow, BoxFuture, Config, Watch};
 
 use crate::network::Network;
 use crate::options::size;
@@ -195,6 +196,7 @@ impl ReachFlags {
             let why = news.current().problem.unwrap_or_else(|| "no answer yet".to_owned());
             output::note(quiet, format!("no relay can be used so far, trying on: {why}"));
         }
+        tokio::spawn(FutureExt::boxed(tell_who_is_unserved(news, quiet)));
         Ok(Some(keeper))
     }
 
@@ -204,6 +206,18 @@ impl ReachFlags {
         self.advertise.iter().any(|elsewhere| *elsewhere != Elsewhere::Public)
             || (network.manual.is_some() && !self.tells_public_alone())
             || network.endpoint.addr().addrs.iter().any(is_global)
+    }
+}
+
+/// Says it, once, if a relay is kept through which nobody can come over TCP. Ends with what keeps it.
+async fn tell_who_is_unserved(mut news: Watch<Keeping>, quiet: bool) {
+    let unserved = |now: &Keeping| now.relays.iter().find_map(|kept| kept.unserved.clone());
+    if let Some(now) = news.wait_for(|now| unserved(now).is_some()).await
+        && let Some(why) = unserved(&now)
+    {
+        let what = "clients reach this host through the relay over QUIC at most; where only a web proxy gets out, \
+                    not at all";
+        output::note(quiet, format!("{why}: {what}"));
     }
 }
 

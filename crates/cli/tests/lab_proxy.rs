@@ -104,6 +104,47 @@ fn where_only_an_http_proxy_connects_a_peer_is_reached_through_it() {
 }
 
 #[test]
+fn a_server_whose_network_lets_out_what_a_proxy_connects_says_that_nobody_reaches_it() {
+    if !require!() {
+        return;
+    }
+    let office = Office::new();
+    let relay = ["relay", "serve", "--listen", "0.0.0.0:443", "--advertise", VPS, "--allow", "any", "--json"];
+    let (_relay, through) = office.start(&office.vps, "vps", &relay);
+    let expose = [&EXPOSE[..], &["--relay", &through]].concat();
+    let exposing = whimbrel(&office.laptop, &office.folder.path().join("laptop")).args(expose);
+    let exposing = exposing.env("HTTPS_PROXY", format!("http://{PROXY}")).with(|command| {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+    });
+    let mut exposing = exposing.spawn().unwrap();
+    let said = BufReader::new(exposing.child().stderr.take().unwrap());
+    let (told, hears) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in said.lines().map_while(Result::ok) {
+            // The test that has heard enough goes.
+            let _ = told.send(line);
+        }
+    });
+    // The first attempts take ten seconds, and it waits half a minute longer.
+    let what = format!("no TCP connection to {VPS} can be opened");
+    let (begun, mut all) = (Instant::now(), Vec::new());
+    while !all.iter().any(|line: &String| line.contains(&what)) {
+        let left = Duration::from_secs(120).saturating_sub(begun.elapsed());
+        let line = hears.recv_timeout(left).unwrap_or_else(|_| panic!("it says only {all:#?}"));
+        all.push(line);
+    }
+    let status = || whimbrel(&office.laptop, &office.folder.path().join("laptop")).args(["status", "--json"]);
+    loop {
+        let told = String::from_utf8(status().output().unwrap().stdout).unwrap();
+        if told.contains(&what) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(150), "{told}");
+    }
+    exposing.kill().unwrap();
+}
+
+#[test]
 fn where_only_an_http_proxy_connects_a_server_behind_a_relay_is_reached_through_both() {
     if !require!() {
         return;

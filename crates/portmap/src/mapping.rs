@@ -10,6 +10,7 @@ use crab_nat::{
     natpmp, pcp,
 };
 
+use crate::firewall::FirewallError;
 use crate::pcp::{Nonce, PcpError};
 use crate::router::{LIFETIME, Router};
 use crate::upnp::{self, Gateway, UpnpError};
@@ -61,14 +62,16 @@ pub enum MapError {
     #[error("this host has no global IPv6 address behind a router")]
     NoGate,
     /// No router says that its firewall lets peers in.
-    #[error("the router {router} opens no pinhole for {own}: {why}")]
+    #[error("the router {router} opens no pinhole for {own}: {why}; {upnp}")]
     Closed {
         /// The router that was asked last.
         router: Ipv6Addr,
         /// For which address of this host.
         own: Ipv6Addr,
-        /// What came of it.
+        /// What came of PCP.
         why: PcpError,
+        /// What came of UPnP.
+        upnp: FirewallError,
     },
     /// The router is behind another one.
     #[error("the router's own address {0} is not public: it is behind another router")]

@@ -175,7 +175,7 @@ pub(crate) fn decode_anything(bytes: &[u8]) {
 }
 
 /// The number of a protocol in IP's header.
-fn number(protocol: InternetProtocol) -> u8 {
+pub(crate) fn number(protocol: InternetProtocol) -> u8 {
     match protocol {
         InternetProtocol::Tcp => 6,
         InternetProtocol::Udp => 17,

@@ -5,6 +5,7 @@ mod gates;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::num::NonZeroU16;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,15 +13,16 @@ use crab_nat::InternetProtocol;
 use futures_util::FutureExt;
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use whimbrel_base::random_bytes;
 use whimbrel_transport::{CarrierKind, Endpoint, Watched};
 
 use self::gates::{Gate, gates};
 use crate::favour::Favour;
+use crate::firewall::{Firewall, FirewallError, LetIn};
 use crate::mapping::MapError;
 use crate::news::{Mapped, Pinholes};
-use crate::pcp::{Granted, LONGEST, MapRequest, Nonce, PcpError};
+use crate::pcp::{self, Granted, LONGEST, MapRequest, Nonce, PcpError};
 use crate::router::LIFETIME;
 use whimbrel_base::order;
 
@@ -45,7 +47,7 @@ pub(crate) struct LettingIn {
     nonce: Nonce,
     news: Arc<Watched<Mapped>>,
     /// All that was asked for. To give back what was refused does no harm.
-    asked: Vec<Pinhole>,
+    asked: Vec<Asked>,
 }
 
 impl LettingIn {
@@ -65,8 +67,13 @@ impl LettingIn {
     async fn open(&mut self) -> Result<(Vec<SocketAddr>, Duration), MapError> {
         let gates = gates_of(&self.endpoint);
         // What belongs to an address that is gone cannot be given back from there.
-        self.asked = pinholes(&gates, &PROTOCOLS, self.port, self.nonce);
-        ask_all(&self.asked, LIFETIME).await
+        let mut asked = all_of(&gates, &PROTOCOLS, self.port, self.nonce);
+        for again in &mut asked {
+            let before = self.asked.iter().find(|before| before.pinhole.is(&again.pinhole));
+            again.let_in = before.and_then(|before| before.let_in.clone());
+        }
+        self.asked = asked;
+        ask_all(&mut self.asked, LIFETIME).await
     }
 }
 
@@ -89,13 +96,13 @@ impl Favour for LettingIn {
 
     async fn give_back(self) {
         self.tell(Pinholes::Unknown);
-        give_all_back(&self.asked).await;
+        give_all_back(self.asked).await;
     }
 }
 
 /// Asks the routers of this host's global IPv6 addresses whether they would let peers in over a carrier, by having
-/// them do it for a moment, at the port of an `endpoint` that nobody is to reach. Where they would. Takes four seconds,
-/// and as many to give back what was opened, at most.
+/// them do it for a moment, at the port of an `endpoint` that nobody is to reach. Where they would. Takes five
+/// seconds at most, and to give back what was opened one by UPnP and four by PCP.
 ///
 /// # Errors
 /// If there are none, or they do not say so.
@@ -107,9 +114,9 @@ pub async fn probe(endpoint: &Endpoint, carrier: CarrierKind) -> Result<Vec<Sock
     };
     // Another one than the endpoint's own: what a command that runs has asked for stays.
     let nonce = std::array::from_fn(|_| u32::from_be_bytes(random_bytes()));
-    let tried = pinholes(&gates_of(endpoint), &[protocol], port, nonce);
-    let (open, _) = ask_all(&tried, TRIAL).await?;
-    give_all_back(&tried).await;
+    let mut tried = all_of(&gates_of(endpoint), &[protocol], port, nonce);
+    let (open, _) = ask_all(&mut tried, TRIAL).await?;
+    give_all_back(tried).await;
     Ok(open)
 }
 
@@ -128,34 +135,59 @@ struct Pinhole {
     nonce: Nonce,
 }
 
-fn pinholes(gates: &[Gate], protocols: &[InternetProtocol], port: NonZeroU16, nonce: Nonce) -> Vec<Pinhole> {
+/// A pinhole that was asked for.
+struct Asked {
+    pinhole: Pinhole,
+    /// What the router let in when it was asked by UPnP: given back by UPnP too.
+    let_in: Option<LetIn>,
+}
+
+/// A pinhole that a router has opened.
+struct Opened {
+    lifetime: Duration,
+    let_in: Option<LetIn>,
+}
+
+/// Why it has not.
+struct Refused {
+    pcp: PcpError,
+    upnp: FirewallError,
+}
+
+fn all_of(gates: &[Gate], protocols: &[InternetProtocol], port: NonZeroU16, nonce: Nonce) -> Vec<Asked> {
     let of = |gate: &Gate| {
         let gate = *gate;
-        protocols.iter().map(move |protocol| Pinhole { gate, protocol: *protocol, port, nonce })
+        let pinhole = move |protocol: &InternetProtocol| Pinhole { gate, protocol: *protocol, port, nonce };
+        protocols.iter().map(move |protocol| Asked { pinhole: pinhole(protocol), let_in: None })
     };
     gates.iter().flat_map(of).collect()
 }
 
 /// Asks for all of them at once: where peers are let in, and for how long.
-async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<SocketAddr>, Duration), MapError> {
+async fn ask_all(asked: &mut [Asked], lifetime: Duration) -> Result<(Vec<SocketAddr>, Duration), MapError> {
     let mut asking = JoinSet::new();
-    for &pinhole in pinholes {
-        asking.spawn(async move { (pinhole, pinhole.ask(lifetime).await) });
+    for (at, Asked { pinhole, .. }) in asked.iter().enumerate() {
+        let pinhole = *pinhole;
+        asking.spawn(async move { (at, pinhole.ask(lifetime).await) });
     }
     let (mut open, mut soonest, mut last) = (Vec::new(), None, MapError::NoGate);
     let mut is_busy = false;
-    while let Some(asked) = asking.join_next().await {
-        match asked {
-            Ok((pinhole, Ok(lifetime))) => {
+    while let Some(answered) = asking.join_next().await {
+        // One that panicked has said so.
+        let Ok((at, answer)) = answered else { continue };
+        let Asked { pinhole, let_in } = &mut asked[at];
+        match answer {
+            Ok(opened) => {
+                let lifetime = opened.lifetime;
                 soonest = Some(soonest.map_or(lifetime, |soonest: Duration| soonest.min(lifetime)));
                 open.push(SocketAddr::V6(pinhole.place()));
+                *let_in = opened.let_in;
             }
-            Ok((Pinhole { gate, .. }, Err(why))) => {
-                is_busy |= matches!(why, PcpError::Silent);
-                last = MapError::Closed { router: *gate.router.ip(), own: gate.own, why };
+            Err(Refused { pcp, upnp }) => {
+                is_busy |= matches!(pcp, PcpError::Silent);
+                let Gate { router, own } = pinhole.gate;
+                last = MapError::Closed { router: *router.ip(), own, why: pcp, upnp };
             }
-            // One that panicked has said so.
-            Err(_) => {}
         }
     }
     order::by(&mut open, Ord::cmp);
@@ -164,11 +196,15 @@ async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<Socket
     soonest.map(|lifetime| (open, lifetime)).ok_or(last)
 }
 
-async fn give_all_back(pinholes: &[Pinhole]) {
+async fn give_all_back(asked: Vec<Asked>) {
     let mut giving = JoinSet::new();
-    for &pinhole in pinholes {
+    for Asked { pinhole, let_in } in asked {
         giving.spawn(FutureExt::boxed(async move {
-            if let Err(why) = pinhole.exchange(0).await {
+            let given = match let_in {
+                Some(let_in) => let_in.close().await.map_err(|why| why.to_string()),
+                None => pinhole.exchange(0).await.map(drop).map_err(|why| why.to_string()),
+            };
+            if let Err(why) = given {
                 tracing::debug!("the router goes on letting in at {} for a while: {why}", pinhole.place());
             }
         }));
@@ -181,8 +217,50 @@ impl Pinhole {
         SocketAddrV6::new(self.gate.own, self.port.get(), 0, 0)
     }
 
+    /// Whether both are one port at one address of this host, behind one router.
+    fn is(&self, other: &Self) -> bool {
+        let place = |pinhole: &Self| (pinhole.gate, pcp::number(pinhole.protocol), pinhole.port);
+        place(self) == place(other)
+    }
+
+    /// Asks by PCP, and by UPnP what that did not open. Takes five seconds at most.
+    async fn ask(&self, lifetime: Duration) -> Result<Opened, Refused> {
+        let Self { gate, protocol, port, .. } = *self;
+        // Looked for while PCP may still be answered, so that nobody waits for one after the other. A router that
+        // answers to PCP immediately is not bothered.
+        let search = async {
+            sleep(PATIENCE[0]).await;
+            Firewall::find(gate.own, gate.router).await
+        };
+        let mut by_pcp = pin!(self.ask_by_pcp(lifetime));
+        let mut search = pin!(search);
+        let mut found = None;
+        let pcp = loop {
+            tokio::select! {
+                biased;
+                asked = &mut by_pcp => match asked {
+                    Ok(lifetime) => return Ok(Opened { lifetime, let_in: None }),
+                    Err(why) => break why,
+                },
+                firewall = &mut search, if found.is_none() => found = Some(firewall),
+            }
+        };
+        let firewall = match found {
+            Some(firewall) => firewall,
+            None => search.await,
+        };
+        let opened = match firewall {
+            Ok(firewall) => firewall.open(protocol, port, lifetime).await,
+            Err(why) => Err(why),
+        };
+        match opened {
+            Ok(let_in) => Ok(Opened { lifetime, let_in: Some(let_in) }),
+            Err(upnp) => Err(Refused { pcp, upnp }),
+        }
+    }
+
     /// For how long peers are let in. Takes four seconds at most.
-    async fn ask(&self, lifetime: Duration) -> Result<Duration, PcpError> {
+    async fn ask_by_pcp(&self, lifetime: Duration) -> Result<Duration, PcpError> {
         let granted = self.exchange(lifetime.as_secs() as u32).await?;
         if granted.at != self.place() {
             // That place would not be told to peers.

@@ -176,14 +176,21 @@ fn a_host_without_a_global_address_needs_no_pinhole() {
     world.sides.told(&ports, |mapped| mapped.pinholes == Pinholes::Needless);
 }
 
-/// miniupnpd on the router, as Debian builds it. (That one opens what it is asked for, and closes it with the time only.)
+/// miniupnpd on the router, as Debian builds it.
 struct Daemon {
     child: HostChild,
     _folder: tempfile::TempDir,
 }
 
+/// What it is asked by. (By PCP, that one opens what it is asked for, and closes it with the time only.)
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    Pcp,
+    Upnp,
+}
+
 impl Daemon {
-    fn start(router: &Host) -> Self {
+    fn start(router: &Host, by: By) -> Self {
         // It serves only where it has addresses of IPv4 too, and one that is public.
         router.add_address("wan0", "11.22.33.10/24").unwrap();
         router.add_address("lan0", "192.168.1.1/24").unwrap();
@@ -199,11 +206,14 @@ impl Daemon {
             )
             .unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let config = "ext_ifname=wan0\next_ifname6=wan0\nlistening_ip=lan0\nhttp_port=0\nsecure_mode=yes\n\
-             enable_natpmp=yes\nenable_upnp=no\n\
+        let (pcp, upnp) = if by == By::Pcp { ("yes", "no") } else { ("no", "yes") };
+        let config = format!(
+            "ext_ifname=wan0\next_ifname6=wan0\nlistening_ip=lan0\nhttp_port=0\nsecure_mode=yes\n\
+             enable_natpmp={pcp}\nenable_upnp={upnp}\n\
              upnp_table_name=lab_upnp\nupnp_nat_table_name=lab_upnp\nupnp_forward_chain=mapped_through\n\
              upnp_nat_chain=mapped_in\nupnp_nat_postrouting_chain=mapped_out\n\
-             allow 1024-65535 192.168.1.0/24 1024-65535\ndeny 0-65535 0.0.0.0/0 0-65535\n";
+             allow 1024-65535 192.168.1.0/24 1024-65535\ndeny 0-65535 0.0.0.0/0 0-65535\n"
+        );
         let (file, pid) = (folder.path().join("miniupnpd.conf"), folder.path().join("pid"));
         std::fs::write(&file, config).unwrap();
         let quiet = |command: &mut Command| {
@@ -214,7 +224,9 @@ impl Daemon {
         let mut daemon = Self { child: child.spawn().unwrap(), _folder: folder };
         let sockets = format!("/proc/{}/net/udp6", daemon.child.child().id());
         let until = Instant::now() + PATIENCE;
-        while !std::fs::read_to_string(&sockets).unwrap_or_default().contains(":14E7 ") {
+        // The ports of PCP and of searches, in hexadecimal.
+        let port = if by == By::Pcp { ":14E7 " } else { ":076C " };
+        while !std::fs::read_to_string(&sockets).unwrap_or_default().contains(port) {
             assert!(Instant::now() < until, "miniupnpd does not begin");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -228,7 +240,7 @@ fn a_router_in_the_wild_opens_its_ipv6_firewall_when_it_is_asked() {
         return;
     }
     let world = World::new();
-    let mut daemon = Daemon::start(&world.router);
+    let mut daemon = Daemon::start(&world.router, By::Pcp);
     let key = SecretKey::generate();
     let server = world.sides.endpoint_at_home(&key);
     world.sides.echo(&server);
@@ -238,5 +250,41 @@ fn a_router_in_the_wild_opens_its_ipv6_firewall_when_it_is_asked() {
     world.sides.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
     world.until_reached_over(&BOTH, &server, place);
     world.sides.inside.block_on(ports.close());
+    daemon.child.kill().unwrap();
+}
+
+#[test]
+fn a_router_that_knows_upnp_alone_lets_peers_in_over_ipv6_until_the_port_is_given_back() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    let mut daemon = Daemon::start(&world.router, By::Upnp);
+    let key = SecretKey::generate();
+    let server = world.sides.endpoint_at_home(&key);
+    world.sides.echo(&server);
+    let place = SocketAddr::new(HOME.into(), server.port());
+    assert!(world.reached_over(&server, place).is_empty(), "nobody asked it");
+
+    // A trial leaves nothing open. A busy router is asked again.
+    let begun = Instant::now();
+    while let Err(error) = world.sides.inside.block_on(probe(&server, CarrierKind::Tcp)) {
+        assert!(begun.elapsed() < PATIENCE, "{error}");
+    }
+    world.until_reached_over(&[], &server, place);
+
+    let ports = world.sides.map(&server, &key);
+    world.sides.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
+    world.until_reached_over(&BOTH, &server, place);
+    // Asked once more, after the host was given another address, it goes on with what it has opened.
+    world.home.add_address("eth0", "2001:db8:1::21/64").unwrap();
+    let other = SocketAddr::new(Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0x21).into(), server.port());
+    world.sides.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place, other]));
+    world.until_reached_over(&BOTH, &server, place);
+    world.until_reached_over(&BOTH, &server, other);
+
+    world.sides.inside.block_on(ports.close());
+    world.until_reached_over(&[], &server, place);
+    world.until_reached_over(&[], &server, other);
     daemon.child.kill().unwrap();
 }

@@ -12,7 +12,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, EndpointId, RelayToken, RelayedAddr, SecretKey, Ticket, random_bytes};
 use whimbrel_transport::{
-    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, Timeouts, Watch, Watched,
+    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, Proxied, Timeouts, Watch,
+    Watched,
 };
 
 use self::crossing::Crossing;
@@ -76,6 +77,8 @@ pub struct Kept {
     pub rtt: Duration,
     /// Where clients find this server behind it, one of each family.
     pub places: Vec<RelayedAddr>,
+    /// Why no client can come through it over TCP, once that is known.
+    pub unserved: Option<String>,
 }
 
 /// How it stands.
@@ -276,12 +279,15 @@ impl Relation {
         // A client's first packet would be lost before. Where UDP is blocked, there is TCP.
         let limit = round_trip(&connection.0).saturating_mul(3).clamp(*OPENING.start(), *OPENING.end());
         let _ = tokio::time::timeout(limit, crossing.opened()).await;
-        let kept = || Some(Kept { relay: addr.id, rtt: round_trip(&connection.0), places: places.clone() });
-        self.places.set(self.index, kept(), None);
+        let kept = |unserved| {
+            let (relay, rtt) = (addr.id, round_trip(&connection.0));
+            Some(Kept { relay, rtt, places: places.clone(), unserved })
+        };
+        self.places.set(self.index, kept(None), None);
         *held = true;
         tracing::info!(relay = %first.relay, "reserved");
         let mut look = tokio::time::interval(if has_others { LOOK_FOR_OTHERS } else { LOOK });
-        let mut is_told = true;
+        let (mut is_told, mut told) = (true, None);
         let (addresses, mut moved) = (self.endpoint.watch_addresses(), tokio::time::Instant::now());
         let mut set = addresses.current();
         let mut proof: Option<BoxFuture<'_, Result<Vec<u8>, End>>> = None;
@@ -338,10 +344,12 @@ impl Relation {
                         return Err(End::Silent);
                     }
                     let away = silence >= AWAY;
-                    if away == is_told {
-                        is_told = !away;
+                    // A relay that is silent takes no spares either, which says nothing of TCP.
+                    let unserved = stock.problem().filter(|_| silence.is_zero());
+                    if away == is_told || unserved != told {
+                        (is_told, told) = (!away, unserved);
                         let problem = away.then(|| "the relay cannot be reached".to_owned());
-                        self.places.set(self.index, kept().filter(|_| is_told), problem);
+                        self.places.set(self.index, kept(told.clone()).filter(|_| is_told), problem);
                     }
                 }
             }
@@ -381,7 +389,16 @@ fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
 
 /// Where the relay was reached last.
 fn at(connection: &Connection) -> Option<SocketAddr> {
-    connection.stats().paths.first().map(|path| path.remote.address())
+    connection.stats().paths.first().map(|path| relay_of(path.remote))
+}
+
+/// The relay's own address, also where an HTTP proxy leads there: that is no place for clients, and takes no
+/// spares.
+fn relay_of(remote: Locator) -> SocketAddr {
+    match remote {
+        Locator::Proxied(Proxied { place, .. }) => Locator::from(place).address(),
+        other => other.address(),
+    }
 }
 
 /// What the relay is away, over the path that is best now.
@@ -395,5 +412,21 @@ struct Ended(Connection);
 impl Drop for Ended {
     fn drop(&mut self) {
         self.0.abort(CloseCode::NONE, "");
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use whimbrel_base::Place;
+
+    use super::*;
+
+    #[test]
+    fn a_relay_that_an_http_proxy_leads_to_is_where_it_is_and_not_at_the_proxy() {
+        let (proxy, relay) = ("10.1.0.1:8888".parse().unwrap(), "203.0.113.5:443".parse().unwrap());
+        let place = Place::Direct(relay);
+        assert_eq!(relay_of(Locator::Proxied(Proxied { proxy, place })), relay);
+        assert_eq!(relay_of(Locator::Direct(relay)), relay);
     }
 }

@@ -49,6 +49,9 @@ pub(crate) struct RelayReport {
     /// Where clients dial it.
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) rtt_ms: f64,
+    /// Why no client can come through it over TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unserved: Option<String>,
 }
 
 impl RelayReport {
@@ -57,6 +60,7 @@ impl RelayReport {
             id: kept.relay.to_string(),
             addresses: kept.places.iter().map(|place| place.relay).collect(),
             rtt_ms: millis(kept.rtt),
+            unserved: kept.unserved.clone(),
         }
     }
 }

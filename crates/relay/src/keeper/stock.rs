@@ -26,6 +26,9 @@ const MAX_DIALLING: usize = 64;
 /// After a spare that could not be made, or that the relay did not keep.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// For so long no spare could be opened before that is told: a relay that has died is noticed sooner, by the
+/// heartbeat of the control connection.
+const LASTING: Duration = Duration::from_secs(30);
 
 /// What spares report.
 enum News {
@@ -33,8 +36,15 @@ enum News {
     Offered,
     /// A client came for it.
     Started,
-    /// It could not be made, or has ended. Whether it had been offered.
-    Ended { offered: bool },
+    /// It could not be made, or has ended. Whether it had been offered, and why it ended.
+    Ended { offered: bool, why: String },
+}
+
+/// Attempts that have failed, with none between them that did not.
+struct Failing {
+    since: Instant,
+    /// Of the last one.
+    why: String,
 }
 
 /// This server's addresses by number, as the relay is told them.
@@ -62,6 +72,7 @@ pub(super) struct Stock {
     waiting: usize,
     pause: Duration,
     not_before: Option<Instant>,
+    failing: Option<Failing>,
 }
 
 fn lock(origins: &Mutex<Origins>) -> MutexGuard<'_, Origins> {
@@ -90,6 +101,7 @@ impl Stock {
             waiting: 0,
             pause: FIRST_PAUSE,
             not_before: None,
+            failing: None,
         }
     }
 
@@ -98,13 +110,20 @@ impl Stock {
         self.tasks.abort_all();
         let (report, reports) = mpsc::unbounded_channel();
         (self.report, self.reports) = (report, reports);
-        (self.dialling, self.waiting, self.not_before) = (0, 0, None);
+        (self.dialling, self.waiting, self.not_before, self.failing) = (0, 0, None, None);
         (self.key, self.place, self.wanted) = (Some(key), Some(place), spares.into());
     }
 
     /// Where the relay is reached now.
     pub(super) fn dial_from(&mut self, relay: SocketAddr) {
         self.relay = Some(relay);
+    }
+
+    /// Why no client can be served over TCP, if no spare could be opened for a while.
+    pub(super) fn problem(&self) -> Option<String> {
+        let (failing, relay) = (self.failing.as_ref()?, self.relay?);
+        (self.waiting == 0 && failing.since.elapsed() >= LASTING)
+            .then(|| format!("no TCP connection to {relay} can be opened: {}", failing.why))
     }
 
     /// So many clients wait for spares.
@@ -167,7 +186,7 @@ impl Stock {
                 Vec::new()
             }
             Some(set) = self.addresses.changed() => {
-                (self.pause, self.not_before) = (FIRST_PAUSE, None);
+                (self.pause, self.not_before, self.failing) = (FIRST_PAUSE, None, None);
                 let mut origins = lock(&self.origins);
                 origins.by_ip.extract_if(|ip, _| is_gone(&set, *ip)).map(|(_, origin)| origin).collect()
             }
@@ -180,12 +199,17 @@ impl Stock {
             News::Offered => {
                 self.dialling = self.dialling.saturating_sub(1);
                 self.waiting += 1;
+                self.failing = None;
             }
             News::Started => {
                 self.waiting = self.waiting.saturating_sub(1);
                 self.pause = FIRST_PAUSE;
             }
-            News::Ended { offered } => {
+            News::Ended { offered, why } => {
+                if !*offered {
+                    let since = self.failing.as_ref().map_or_else(Instant::now, |failing| failing.since);
+                    self.failing = Some(Failing { since, why: why.clone() });
+                }
                 let count = if *offered { &mut self.waiting } else { &mut self.dialling };
                 *count = count.saturating_sub(1);
                 self.not_before = Some(Instant::now() + self.pause);
@@ -212,7 +236,7 @@ impl Spare {
         let mut offered = false;
         if let Err(error) = self.serve(&mut offered).await {
             tracing::debug!(relay = %self.relay, number = self.number, %error, "spare over");
-            let _ = self.report.send(News::Ended { offered });
+            let _ = self.report.send(News::Ended { offered, why: error.to_string() });
         }
     }
 

@@ -31,6 +31,9 @@ pub(crate) fn describe(report: &Report) -> String {
         let places: Vec<String> = relay.addresses.iter().map(ToString::to_string).collect();
         let id = relay.id.get(..8).unwrap_or(&relay.id);
         text += &format!("\n  through relay {id} at {}, RTT {:.1} ms", places.join(" and "), relay.rtt_ms);
+        if let Some(why) = &relay.unserved {
+            text += &format!("; {why}");
+        }
     }
     if report.connections.is_empty() {
         text.push_str("\n  no connections");
