@@ -15,6 +15,7 @@
 //! by_host             servers of peers, told apart by `Host` (crate::publishing)
 //! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
+//! networks            how much passes over each network
 //! speaker, moving     HTTP on one of those, and what a request carries
 //! multiplexed, tasks  HTTP/2, several requests at once
 //! decided             what the manager says of a message
@@ -48,6 +49,7 @@ mod intercepted;
 mod line;
 mod moving;
 mod multiplexed;
+mod networks;
 mod object;
 mod origins;
 mod own_key;
@@ -87,6 +89,7 @@ use tokio::net::TcpListener;
 use tunnel::Passed;
 use turns::Rules;
 
+pub use networks::NetworkTraffic;
 pub use settings::HttpSettings;
 
 /// Servers of which something is remembered.
@@ -115,6 +118,9 @@ pub struct HttpStats {
     pub requests: u64,
     /// Tunnels.
     pub tunnels: u64,
+    /// Requests that the proxy answered itself because something was wrong: with them, with their server or on
+    /// the way there.
+    pub failed: u64,
 }
 
 /// What all its parts share.
@@ -139,6 +145,7 @@ struct Counts {
     connections: AtomicU64,
     requests: AtomicU64,
     tunnels: AtomicU64,
+    failed: AtomicU64,
 }
 
 impl HttpProxy {
@@ -175,7 +182,14 @@ impl HttpProxy {
             connections: counts.connections.load(Ordering::Relaxed),
             requests: counts.requests.load(Ordering::Relaxed),
             tunnels: counts.tunnels.load(Ordering::Relaxed),
+            failed: counts.failed.load(Ordering::Relaxed),
         }
+    }
+
+    /// What has passed over each network that the manager chose. A connection over several counts for its first;
+    /// tunnels in a session, which can go on at another device, don't count.
+    pub fn networks(&self) -> Vec<NetworkTraffic> {
+        self.proxy.origins.networks().traffic()
     }
 }
 
@@ -201,7 +215,12 @@ impl Proxy {
     /// One that speaks TLS to its servers. It has the same counts and memory.
     fn over_tls(&self, upstream: Arc<dyn Upstream>, secured: Arc<Secured>) -> Self {
         Self {
-            origins: Origins::over_tls(upstream, turns(&self.settings), secured),
+            origins: Origins::over_tls(
+                upstream,
+                turns(&self.settings),
+                secured,
+                Arc::clone(self.origins.networks()),
+            ),
             budget: Arc::clone(&self.budget),
             settings: self.settings.clone(),
             pseudonym: Pseudonym::new(INSIDE),

@@ -46,7 +46,7 @@ pub use error::UpstreamError;
 pub use gateway::{Declined, Gateway, GatewayServer, Joined, Served};
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use host_names::{host_of_name, is_whimbrel_host, name_of_host};
-pub use http::{HttpProxy, HttpSettings, HttpStats};
+pub use http::{HttpProxy, HttpSettings, HttpStats, NetworkTraffic};
 pub use intercept::{
     BadInterceptHost, InterceptAuthority, InterceptError, InterceptFiles, InterceptHost, Interception,
 };

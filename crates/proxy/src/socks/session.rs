@@ -171,7 +171,7 @@ impl Session {
                 Err(error) => return decline(socket, version, &error).await,
             }
         }
-        let Reached { stream, by } = match self.upstream.reach(&to, &Intents::default()).await {
+        let Reached { stream, by, .. } = match self.upstream.reach(&to, &Intents::default()).await {
             Ok(reached) => reached,
             Err(error) => return decline(socket, version, &error).await,
         };
@@ -198,7 +198,7 @@ impl Session {
         {
             return refuse_browser(socket, &to).await;
         }
-        let Reached { mut stream, by } = match self.upstream.reach(&to, &Intents::default()).await {
+        let Reached { mut stream, by, .. } = match self.upstream.reach(&to, &Intents::default()).await {
             Ok(reached) => reached,
             Err(error) => {
                 tracing::info!(%error, "a destination was not reached");
