@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use whimbrel_names::ServiceStats;
-use whimbrel_proxy::{HttpStats, NetworkTraffic};
+use whimbrel_proxy::{GatewayStats, HttpStats, NetworkTraffic};
 use whimbrel_relay::RelayStats;
 use whimbrel_transport::HandshakeStats;
 
@@ -155,6 +155,16 @@ pub(crate) fn of_http_proxy(stats: &HttpStats, networks: &[NetworkTraffic]) -> S
     counts
         + &by_network("whimbrel_proxy_received_bytes_total", "Bytes from servers.", networks, received)
         + &by_network("whimbrel_proxy_sent_bytes_total", "Bytes to servers.", networks, sent)
+}
+
+/// The figures of a gateway.
+pub(crate) fn of_gateway(stats: &GatewayStats) -> String {
+    text(&[
+        Figure(false, "whimbrel_gateway_open", "Connections and requests for them now.", stats.open),
+        Figure(false, "whimbrel_gateway_sessions", "Sessions now.", stats.sessions),
+        Figure(true, "whimbrel_gateway_connected_total", "Connections to hosts made.", stats.connected),
+        Figure(true, "whimbrel_gateway_declined_total", "Requests declined.", stats.declined),
+    ])
 }
 
 /// A figure that only grows, of each network.

@@ -43,7 +43,7 @@ mod whole;
 pub use cross_site::{Origins, is_cross_site};
 pub use destination::{BadDestination, Destination};
 pub use error::UpstreamError;
-pub use gateway::{Declined, Gateway, GatewayServer, Joined, Served};
+pub use gateway::{Declined, Gateway, GatewayServer, GatewayStats, Joined, Served};
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use host_names::{host_of_name, is_whimbrel_host, name_of_host};
 pub use http::{HttpProxy, HttpSettings, HttpStats, NetworkTraffic};
