@@ -22,6 +22,7 @@
 //! turns               how many objects of a server come at a time
 //! exchange, passing   a request and its answer, passed on once
 //! download            the two-step download
+//! late                networks that come while an object is passed on
 //! validator           which parts belong together (pure)
 //! object              what can be fetched in ranges
 //! fetch, worker       ranges over several connections
@@ -46,6 +47,7 @@ mod exchange;
 mod fetch;
 mod fields;
 mod intercepted;
+mod late;
 mod line;
 mod moving;
 mod multiplexed;
