@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use whimbrel_names::ServiceStats;
-use whimbrel_proxy::{GatewayStats, HttpStats, NetworkTraffic};
+use whimbrel_proxy::{GatewayStats, HttpStats, NetworkTraffic, SocksStats};
 use whimbrel_relay::RelayStats;
 use whimbrel_transport::HandshakeStats;
 
@@ -150,10 +150,24 @@ pub(crate) fn of_http_proxy(stats: &HttpStats, networks: &[NetworkTraffic]) -> S
             stats.failed,
         ),
     ]);
+    counts + &of_networks(networks)
+}
+
+/// The figures of a SOCKS proxy, and what passed over each network.
+pub(crate) fn of_socks(stats: &SocksStats, networks: &[NetworkTraffic]) -> String {
+    let counts = text(&[
+        Figure(false, "whimbrel_socks_connections", "Programs' connections now.", stats.connections),
+        Figure(true, "whimbrel_socks_connected_total", "Destinations reached.", stats.connected),
+        Figure(true, "whimbrel_socks_failed_total", "Destinations not reached.", stats.failed),
+    ]);
+    counts + &of_networks(networks)
+}
+
+/// What passed between a proxy and servers.
+fn of_networks(networks: &[NetworkTraffic]) -> String {
     let received = |network: &NetworkTraffic| network.received;
     let sent = |network: &NetworkTraffic| network.sent;
-    counts
-        + &by_network("whimbrel_proxy_received_bytes_total", "Bytes from servers.", networks, received)
+    by_network("whimbrel_proxy_received_bytes_total", "Bytes from servers.", networks, received)
         + &by_network("whimbrel_proxy_sent_bytes_total", "Bytes to servers.", networks, sent)
 }
 

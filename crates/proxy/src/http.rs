@@ -15,7 +15,6 @@
 //! by_host             servers of peers, told apart by `Host` (crate::publishing)
 //! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
-//! networks            how much passes over each network
 //! speaker, moving     HTTP on one of those, and what a request carries
 //! multiplexed, tasks  HTTP/2, several requests at once
 //! decided             what the manager says of a message
@@ -51,7 +50,6 @@ mod late;
 mod line;
 mod moving;
 mod multiplexed;
-mod networks;
 mod object;
 mod origins;
 mod own_key;
@@ -75,7 +73,7 @@ mod validator;
 mod watched;
 mod worker;
 
-use crate::{Interception, Upstream};
+use crate::{Interception, NetworkTraffic, Upstream};
 use budget::Budget;
 use futures_util::future::BoxFuture;
 use intercepted::Intercepting;
@@ -91,7 +89,6 @@ use tokio::net::TcpListener;
 use tunnel::Passed;
 use turns::Rules;
 
-pub use networks::NetworkTraffic;
 pub use settings::HttpSettings;
 
 /// Servers of which something is remembered.

@@ -33,11 +33,11 @@ struct Bytes {
 
 /// The networks that were used.
 #[derive(Default)]
-pub(super) struct Networks(Mutex<Vec<(String, Arc<Bytes>)>>);
+pub(crate) struct Networks(Mutex<Vec<(String, Arc<Bytes>)>>);
 
 impl Networks {
     /// The same stream, whose bytes count for this network from now on. Where nobody chose one nothing counts.
-    pub(super) fn counted(&self, network: Option<&str>, stream: Box<dyn Duplex>) -> Box<dyn Duplex> {
+    pub(crate) fn counted(&self, network: Option<&str>, stream: Box<dyn Duplex>) -> Box<dyn Duplex> {
         match network {
             Some(network) => Box::new(Counted { stream, bytes: self.of(network) }),
             None => stream,
@@ -45,7 +45,7 @@ impl Networks {
     }
 
     /// What passed until now, in the order in which networks were first used.
-    pub(super) fn traffic(&self) -> Vec<NetworkTraffic> {
+    pub(crate) fn traffic(&self) -> Vec<NetworkTraffic> {
         let told = |(network, bytes): &(String, Arc<Bytes>)| NetworkTraffic {
             network: network.clone(),
             received: bytes.received.load(Ordering::Relaxed),
