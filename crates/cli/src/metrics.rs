@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use whimbrel_names::ServiceStats;
+use whimbrel_proxy::{GatewayStats, HttpStats, NetworkTraffic, SocksStats};
 use whimbrel_relay::RelayStats;
 use whimbrel_transport::HandshakeStats;
 
@@ -136,6 +137,70 @@ pub(crate) fn of_names(stats: &ServiceStats) -> String {
     ])
 }
 
+/// The figures of an HTTP proxy, and what passed over each network.
+pub(crate) fn of_http_proxy(stats: &HttpStats, networks: &[NetworkTraffic]) -> String {
+    let counts = text(&[
+        Figure(false, "whimbrel_proxy_connections", "Clients' connections now.", stats.connections),
+        Figure(true, "whimbrel_proxy_requests_total", "Requests, CONNECT included.", stats.requests),
+        Figure(true, "whimbrel_proxy_tunnels_total", "Tunnels.", stats.tunnels),
+        Figure(
+            true,
+            "whimbrel_proxy_failed_total",
+            "Requests answered with an error of the proxy.",
+            stats.failed,
+        ),
+    ]);
+    counts + &of_networks(networks)
+}
+
+/// The figures of a SOCKS proxy, and what passed over each network.
+pub(crate) fn of_socks(stats: &SocksStats, networks: &[NetworkTraffic]) -> String {
+    let counts = text(&[
+        Figure(false, "whimbrel_socks_connections", "Programs' connections now.", stats.connections),
+        Figure(true, "whimbrel_socks_connected_total", "Destinations reached.", stats.connected),
+        Figure(true, "whimbrel_socks_failed_total", "Destinations not reached.", stats.failed),
+    ]);
+    counts + &of_networks(networks)
+}
+
+/// What passed between a proxy and servers.
+fn of_networks(networks: &[NetworkTraffic]) -> String {
+    let received = |network: &NetworkTraffic| network.received;
+    let sent = |network: &NetworkTraffic| network.sent;
+    by_network("whimbrel_proxy_received_bytes_total", "Bytes from servers.", networks, received)
+        + &by_network("whimbrel_proxy_sent_bytes_total", "Bytes to servers.", networks, sent)
+}
+
+/// The figures of a gateway.
+pub(crate) fn of_gateway(stats: &GatewayStats) -> String {
+    text(&[
+        Figure(false, "whimbrel_gateway_open", "Connections and requests for them now.", stats.open),
+        Figure(false, "whimbrel_gateway_sessions", "Sessions now.", stats.sessions),
+        Figure(true, "whimbrel_gateway_connected_total", "Connections to hosts made.", stats.connected),
+        Figure(true, "whimbrel_gateway_declined_total", "Requests declined.", stats.declined),
+    ])
+}
+
+/// A figure that only grows, of each network.
+fn by_network(
+    name: &str,
+    help: &str,
+    networks: &[NetworkTraffic],
+    value: impl Fn(&NetworkTraffic) -> u64,
+) -> String {
+    let mut text = format!("# HELP {name} {help}\n# TYPE {name} counter\n");
+    for network in networks {
+        text += &labelled(name, &network.network, value(network));
+    }
+    text
+}
+
+/// One network's line. Its name may have anything in it but spaces, colons and slashes.
+fn labelled(name: &str, network: &str, value: u64) -> String {
+    let label = network.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("{name}{{network=\"{label}\"}} {value}\n")
+}
+
 /// The figures of a relay.
 pub(crate) fn of_relay(stats: &RelayStats) -> String {
     let waited = "Seconds that clients waited until they were spliced, together.";
@@ -201,6 +266,17 @@ mod tests {
         );
         assert!(answer.contains("\nwhimbrel_relay_splice_seconds_total 0\n"), "{answer}");
         assert!(ask("/").await.starts_with("HTTP/1.1 404"));
+    }
+
+    #[test]
+    fn each_network_has_its_line_and_no_name_of_one_breaks_out_of_it() {
+        let text = by_network("whimbrel_x_total", "X.", &[], |_| 1);
+        assert_eq!(text, "# HELP whimbrel_x_total X.\n# TYPE whimbrel_x_total counter\n");
+        for (name, label) in
+            [("wlan0", "wlan0"), ("a\"b\\", "a\\\"b\\\\"), ("other networks", "other networks")]
+        {
+            assert_eq!(labelled("x_total", name, 7), format!("x_total{{network=\"{label}\"}} 7\n"));
+        }
     }
 
     /// Names of figures in a text, each once.

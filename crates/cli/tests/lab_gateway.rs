@@ -109,7 +109,7 @@ fn a_download_from_an_ordinary_server_survives_moves_of_the_laptop() {
     let mut stage = Stage::new();
     let bytes = random(SIZE);
     fs::write(stage.path("site/original"), &bytes).unwrap();
-    stage.serve(&[]);
+    stage.serve(&["--metrics", "127.0.0.1:9090"]);
     let (copy, url) = (stage.path("copy"), format!("http://{HTTP}/original"));
     let mut client = stage.curl(&url).arg("-o").arg(&copy).spawn().unwrap();
     for sixth in 1..6 {
@@ -118,6 +118,12 @@ fn a_download_from_an_ordinary_server_survives_moves_of_the_laptop() {
     }
     assert!(client.child().wait().unwrap().success());
     assert_eq!(Sha256::digest(fs::read(&copy).unwrap()), Sha256::digest(&bytes));
+    let figures = ["-sS", "--max-time", "20", "http://127.0.0.1:9090/metrics"];
+    let figures = stage.gateway.command("curl").args(figures).output().unwrap();
+    let figures = String::from_utf8_lossy(&figures.stdout).into_owned();
+    let says = |line: &str| figures.lines().any(|one| one == line);
+    assert!(says("whimbrel_gateway_connected_total 1"), "all moves were of one connection: {figures}");
+    assert!(says("whimbrel_gateway_declined_total 0"), "{figures}");
 }
 
 #[test]

@@ -126,6 +126,33 @@ fn serve_tls(key: &str, certificate: &str, more: &[&str]) -> (Running, u16) {
 }
 
 #[test]
+fn what_the_proxy_has_done_is_told_to_those_who_gather_figures() {
+    let home = Home::new();
+    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (_proxy, address, _) = home.proxy(&["--metrics", &at]);
+    let load = |url: &str| {
+        let proxy = format!("http://{address}");
+        let output = home.command("curl").args(["-sS", "--max-time", "20", "--proxy", &proxy, url]).output();
+        text(&output.unwrap()).0
+    };
+    assert_eq!(load(&format!("http://{}/", web())), "hello\n");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert!(load(&format!("http://{closed}/")).contains("refused"));
+    let figures =
+        home.command("curl").args(["-sS", "--max-time", "20", &format!("http://{at}/metrics")]).output();
+    let (figures, error) = text(&figures.unwrap());
+    let says = |line: &str| figures.lines().any(|one| one == line);
+    assert!(says("whimbrel_proxy_requests_total 2"), "{figures}{error}");
+    assert!(says("whimbrel_proxy_failed_total 1"), "{figures}");
+    assert!(says("whimbrel_proxy_tunnels_total 0"), "{figures}");
+    assert!(says("# TYPE whimbrel_proxy_connections gauge"), "{figures}");
+    // A place that is taken is told before anything begins.
+    let again = home.whimbrel(&["proxy", "http", "--listen", "127.0.0.1:0", "--metrics", &at]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again).1.contains("cannot listen on --metrics"), "{again:?}");
+}
+
+#[test]
 fn curl_loads_pages_over_http_and_tls_through_the_proxy() {
     let home = Home::new();
     let (_proxy, address, line) = home.proxy(&[]);

@@ -14,4 +14,4 @@ mod reaching;
 mod serving;
 
 pub use reaching::Gateway;
-pub use serving::{Declined, GatewayServer, Joined, Served};
+pub use serving::{Declined, GatewayServer, GatewayStats, Joined, Served};

@@ -21,6 +21,7 @@
 //! turns               how many objects of a server come at a time
 //! exchange, passing   a request and its answer, passed on once
 //! download            the two-step download
+//! late                networks that come while an object is passed on
 //! validator           which parts belong together (pure)
 //! object              what can be fetched in ranges
 //! fetch, worker       ranges over several connections
@@ -45,6 +46,7 @@ mod exchange;
 mod fetch;
 mod fields;
 mod intercepted;
+mod late;
 mod line;
 mod moving;
 mod multiplexed;
@@ -71,7 +73,7 @@ mod validator;
 mod watched;
 mod worker;
 
-use crate::{Interception, Upstream};
+use crate::{Interception, NetworkTraffic, Upstream};
 use budget::Budget;
 use futures_util::future::BoxFuture;
 use intercepted::Intercepting;
@@ -116,6 +118,9 @@ pub struct HttpStats {
     pub requests: u64,
     /// Tunnels.
     pub tunnels: u64,
+    /// Requests that the proxy answered itself because something was wrong: with them, with their server or on
+    /// the way there.
+    pub failed: u64,
 }
 
 /// What all its parts share.
@@ -140,6 +145,7 @@ struct Counts {
     connections: AtomicU64,
     requests: AtomicU64,
     tunnels: AtomicU64,
+    failed: AtomicU64,
 }
 
 impl HttpProxy {
@@ -176,7 +182,14 @@ impl HttpProxy {
             connections: counts.connections.load(Ordering::Relaxed),
             requests: counts.requests.load(Ordering::Relaxed),
             tunnels: counts.tunnels.load(Ordering::Relaxed),
+            failed: counts.failed.load(Ordering::Relaxed),
         }
+    }
+
+    /// What has passed over each network that the manager chose. A connection over several counts for its first;
+    /// tunnels in a session, which can go on at another device, don't count.
+    pub fn networks(&self) -> Vec<NetworkTraffic> {
+        self.proxy.origins.networks().traffic()
     }
 }
 
@@ -202,7 +215,12 @@ impl Proxy {
     /// One that speaks TLS to its servers. It has the same counts and memory.
     fn over_tls(&self, upstream: Arc<dyn Upstream>, secured: Arc<Secured>) -> Self {
         Self {
-            origins: Origins::over_tls(upstream, turns(&self.settings), secured),
+            origins: Origins::over_tls(
+                upstream,
+                turns(&self.settings),
+                secured,
+                Arc::clone(self.origins.networks()),
+            ),
             budget: Arc::clone(&self.budget),
             settings: self.settings.clone(),
             pseudonym: Pseudonym::new(INSIDE),

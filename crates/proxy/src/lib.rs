@@ -8,6 +8,7 @@
 //! error           why a destination is not reached
 //! protocol        what is said to a gateway before a stream's bytes
 //! streams         streams to one peer
+//! networks        how much passes over each network
 //! upstream        how a proxy reaches a destination: by the manager's choice
 //! http            the proxy for HTTP
 //! intercept       HTTPS that ends in that proxy, where its user asks for it
@@ -30,6 +31,7 @@ mod guard;
 mod host_names;
 mod http;
 mod intercept;
+mod networks;
 mod protocol;
 mod publication;
 mod publishing;
@@ -43,13 +45,14 @@ mod whole;
 pub use cross_site::{Origins, is_cross_site};
 pub use destination::{BadDestination, Destination};
 pub use error::UpstreamError;
-pub use gateway::{Declined, Gateway, GatewayServer, Joined, Served};
+pub use gateway::{Declined, Gateway, GatewayServer, GatewayStats, Joined, Served};
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use host_names::{host_of_name, is_whimbrel_host, name_of_host};
 pub use http::{HttpProxy, HttpSettings, HttpStats, read_anything_as_part};
 pub use intercept::{
     BadInterceptHost, InterceptAuthority, InterceptError, InterceptFiles, InterceptHost, Interception,
 };
+pub use networks::NetworkTraffic;
 pub use protocol::{Answer, BadMessage, Request, Status};
 pub use publication::{BadPublication, Publication};
 pub use publishing::{
@@ -62,7 +65,7 @@ pub use sessions::{
     SessionsAt, Standing, Takers, UnderWay, Word, read_anything as read_anything_as_film,
     read_anything_as_answer, read_request, user_of,
 };
-pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
+pub use socks::{BadCredentials, Credentials, Socks, SocksStats, read_anything as read_anything_as_socks};
 pub use streams::{Opening, Streams};
 pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream};
 pub use whimbrel_hosts::{Routed, WhimbrelHosts};

@@ -17,7 +17,7 @@ mod session;
 
 pub use credentials::{BadCredentials, Credentials};
 
-use crate::Upstream;
+use crate::{NetworkTraffic, Upstream};
 use futures_util::FutureExt;
 use session::Session;
 use std::convert::Infallible;
@@ -36,6 +36,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Socks {
     session: Arc<Session>,
     places: Arc<Semaphore>,
+    /// How many places there are.
+    most: usize,
+}
+
+/// What a SOCKS proxy has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SocksStats {
+    /// Programs' connections that are open.
+    pub connections: u64,
+    /// Destinations that were reached.
+    pub connected: u64,
+    /// Destinations that were not.
+    pub failed: u64,
 }
 
 impl Socks {
@@ -43,19 +57,31 @@ impl Socks {
     /// credentials.
     pub fn new(upstream: Arc<dyn Upstream>, credentials: Option<Credentials>) -> Self {
         let session = Arc::new(Session::new(upstream, credentials));
-        Self { session, places: Arc::new(Semaphore::new(CONNECTIONS)) }
+        Self { session, places: Arc::new(Semaphore::new(CONNECTIONS)), most: CONNECTIONS }
     }
 
     /// With another bound of connections at once. More are closed when they come.
     #[must_use]
     pub fn with_connections(self, most: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(most)), ..self }
+        Self { places: Arc::new(Semaphore::new(most)), most, ..self }
     }
 
     /// With another limit for a program to say what it wants. Ten seconds by default.
     #[must_use]
     pub fn with_handshake_limit(self, limit: Duration) -> Self {
         Self { session: Arc::new(self.session.with_handshake_limit(limit)), ..self }
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> SocksStats {
+        let open = self.most.saturating_sub(self.places.available_permits());
+        let (connected, failed) = self.session.reached();
+        SocksStats { connections: open as u64, connected, failed }
+    }
+
+    /// What has passed over each network that the manager chose, as [`crate::HttpProxy::networks`] tells it.
+    pub fn networks(&self) -> Vec<NetworkTraffic> {
+        self.session.traffic()
     }
 
     /// Serves until it is dropped.

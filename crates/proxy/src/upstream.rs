@@ -20,6 +20,8 @@ pub struct Reached {
     pub stream: Box<dyn Duplex>,
     /// How it was made, in words, for people.
     pub by: String,
+    /// The network that it takes, where the manager chose one.
+    pub network: Option<String>,
 }
 
 /// What [`Upstream::reach`] returns.
@@ -85,7 +87,8 @@ impl Upstream for Managed {
             let connected = connected.map_err(|error| unreached(to, error))?;
             // What is passed on is not held back until there is more of it.
             let _ = connected.stream.set_nodelay(true);
-            Ok(Reached { stream: Box::new(Whole::new(connected.stream)), by: connected.by.why })
+            let (by, network) = (connected.by.why, connected.by.interface);
+            Ok(Reached { stream: Box::new(Whole::new(connected.stream)), by, network })
         })
     }
 

@@ -64,6 +64,7 @@ impl Upstream for WhimbrelHosts {
                 Ok(Ok(stream)) => Ok(Reached {
                     stream: Box::new(Whole::new(stream)),
                     by: format!("{} by Whimbrel", listed.name),
+                    network: None,
                 }),
                 Ok(Err(why)) => Err(UpstreamError::NoWay { to: to.to_string(), why }),
                 Err(_) => Err(UpstreamError::Unreachable {

@@ -27,12 +27,18 @@ async fn endpoint(net: u8, host: u8) -> Endpoint {
 
 /// A gateway that lets one client in, to loopback, and that client's connection.
 async fn stage(net: u8, each: usize) -> (Connection, [Endpoint; 2]) {
+    let (connection, endpoints, _) = staged(net, each).await;
+    (connection, endpoints)
+}
+
+/// The same with the gateway, which can be asked what it has done.
+async fn staged(net: u8, each: usize) -> (Connection, [Endpoint; 2], GatewayServer) {
     let (server, client) = (endpoint(net, 1).await, endpoint(net, 2).await);
     let options = ListenOptions::unnamed().allow(Allow::only([client.id()]));
     let mut listener = server.listen(options).await.unwrap();
     let rules = Rules::new(vec!["127.0.0.0/8".parse().unwrap()], false);
     let gateway = GatewayServer::new(Guard::new(rules), Quota::new(each, 100));
-    let ticket = server.ticket(None);
+    let (ticket, told) = (server.ticket(None), gateway.clone());
     tokio::spawn(async move {
         while let Some(connection) = listener.accept().await {
             let gateway = gateway.clone();
@@ -49,7 +55,7 @@ async fn stage(net: u8, each: usize) -> (Connection, [Endpoint; 2]) {
             });
         }
     });
-    (client.connect(ticket).await.unwrap(), [server, client])
+    (client.connect(ticket).await.unwrap(), [server, client], told)
 }
 
 struct On(Connection);
@@ -95,6 +101,31 @@ async fn an_ordinary_server_is_reached_through_the_gateway_and_both_ends_are_pas
     let mut all = String::new();
     timeout(LIMIT, reached.stream.read_to_string(&mut all)).await.unwrap().unwrap();
     assert_eq!(all, "hello and bye");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_gateway_has_connected_and_declined_is_counted() {
+    let (connection, _endpoints, gateway) = staged(187, 10).await;
+    // It counts once it has answered, so what it tells may be a moment older than what its client knows.
+    let is_told = async |wanted: (u64, u64, u64)| {
+        let begun = std::time::Instant::now();
+        loop {
+            let told = gateway.stats();
+            if (told.open, told.connected, told.declined) == wanted {
+                return;
+            }
+            assert!(begun.elapsed() < LIMIT, "{told:?} and not {wanted:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    is_told((0, 0, 0)).await;
+    let mut reached = reach(&connection, server().await).await.unwrap();
+    is_told((1, 1, 0)).await;
+    assert!(reach(&connection, "10.0.0.1:80".parse().unwrap()).await.is_err());
+    is_told((1, 1, 1)).await;
+    reached.stream.shutdown().await.unwrap();
+    timeout(LIMIT, reached.stream.read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+    is_told((0, 1, 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

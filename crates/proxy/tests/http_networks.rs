@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use support::{LIMIT, body, field, get, has, status};
 use whimbrel_lab::{Direction, require};
 use whimbrel_multiaccess::protocol::PathReport;
+use whimbrel_proxy::HttpProxy;
 
 #[test]
 fn a_large_object_comes_over_both_networks_at_once_and_arrives_right() {
@@ -48,6 +49,34 @@ fn a_large_object_comes_over_both_networks_also_where_neither_has_a_connection_j
     object.download(&world, |_| {});
     let (near, far) = (object.share(0), object.share(1));
     assert!(near > 0.3 && far > 0.2, "{near} and {far}");
+}
+
+#[test]
+fn what_came_over_each_network_is_told() {
+    if !require!() {
+        return;
+    }
+    let mut made: Option<HttpProxy> = None;
+    let world = World::made(
+        &[(10, 20), (20, 10)],
+        "",
+        |_| {},
+        |upstream, settings| made.insert(HttpProxy::new(upstream, settings)).clone(),
+    );
+    let proxy = made.unwrap();
+    let object = Object::start(&world, 16 << 20);
+    let _open = world.warm_up(&object);
+    assert!(proxy.networks().is_empty(), "what others load is not the proxy's");
+    object.download(&world, |_| {});
+    let told = proxy.networks();
+    assert!(told.iter().map(|one| one.received).sum::<u64>() >= object.size as u64, "{told:?}");
+    for (n, name) in ["link0", "link1"].into_iter().enumerate() {
+        let one = told.iter().find(|one| one.network == name).unwrap();
+        // The server's own count, whose last pieces may be under way to a connection that was cut off.
+        let served = object.share(n as u8) * object.size as f64;
+        assert!(one.received as f64 <= served + f64::from(2 << 20), "{one:?} of {served}");
+        assert!(one.received > object.size as u64 / 10 && one.sent > 100, "{told:?}");
+    }
 }
 
 #[test]

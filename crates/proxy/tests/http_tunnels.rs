@@ -120,6 +120,12 @@ fn a_tunnel_goes_the_way_that_fits_what_came_in_the_last_one_to_the_same_server(
     // trips.
     let way = |n: usize| decided[n].way.clone().unwrap().interface;
     assert_eq!((way(1).as_str(), way(3).as_str()), ("link1", "link0"), "{decided:?}");
+    // What was passed on is told by network, and nothing twice.
+    let told = proxy.networks();
+    assert!(told.iter().all(|one| ["link0", "link1"].contains(&one.network.as_str())), "{told:?}");
+    assert_eq!(told.iter().map(|one| one.received).sum::<u64>(), 4_002_000, "{told:?}");
+    let asked = 2 * ("2000000\n".len() + "1000\n".len());
+    assert_eq!(told.iter().map(|one| one.sent).sum::<u64>(), asked as u64, "{told:?}");
 }
 
 /// A server of Multipath TCP that sends back what comes.

@@ -142,6 +142,45 @@ async fn what_is_not_reached_is_told_by_the_reply_of_its_kind() {
     assert_eq!(v4, b"\0\x5b\0\0\0\0\0\0");
 }
 
+/// The same hosts, over a network that somebody chose.
+struct Over(&'static str, Known);
+
+impl Upstream for Over {
+    fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a> {
+        Box::pin(async move {
+            let mut reached = self.1.reach(to, intents).await?;
+            reached.network = Some(self.0.to_owned());
+            Ok(reached)
+        })
+    }
+}
+
+#[tokio::test]
+async fn what_was_reached_and_what_each_network_carried_is_told() {
+    let known = Known(vec![("echo.example", echo().await)]);
+    let socks = Socks::new(Arc::new(Over("wlan0", known)), None);
+    let proxy = serve(socks.clone()).await;
+    assert_eq!((socks.stats().connected, socks.stats().failed), (0, 0));
+    for _ in 0..2 {
+        whole(proxy, &[OPEN, &named("echo.example"), b"hello"]).await;
+    }
+    whole(proxy, &[OPEN, &named("refused.example")]).await;
+    assert_eq!((socks.stats().connected, socks.stats().failed), (2, 1));
+    let told = socks.networks();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].network.as_str(), told[0].received, told[0].sent), ("wlan0", 10, 10));
+    let begun = std::time::Instant::now();
+    while socks.stats().connections > 0 {
+        assert!(begun.elapsed() < LIMIT, "{:?}", socks.stats());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let _held = TcpStream::connect(proxy).await.unwrap();
+    while socks.stats().connections < 1 {
+        assert!(begun.elapsed() < LIMIT, "{:?}", socks.stats());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn bind_and_udp_are_refused_with_the_reply_for_that() {
     let proxy = proxy().await;

@@ -106,7 +106,7 @@ impl Gateway {
         let by = format!("through the gateway, to {}", answer.plain());
         match answer.error(to) {
             Some(error) => Err(error),
-            None => Ok(Reached { stream: Box::new(stream), by }),
+            None => Ok(Reached { stream: Box::new(stream), by, network: None }),
         }
     }
 }

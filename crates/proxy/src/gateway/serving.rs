@@ -8,6 +8,7 @@ use crate::{
 };
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -29,6 +30,27 @@ pub struct GatewayServer {
     waiting: Arc<Quota<EndpointId>>,
     sessions: Sessions,
     publications: Publications,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    connected: AtomicU64,
+    declined: AtomicU64,
+}
+
+/// What a gateway has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GatewayStats {
+    /// Connections to hosts that are open, those in sessions and requests for more included.
+    pub open: u64,
+    /// Sessions, which can go on at another device.
+    pub sessions: u64,
+    /// Connections to hosts that were made, those in sessions included.
+    pub connected: u64,
+    /// Requests that were declined.
+    pub declined: u64,
 }
 
 /// A stream and the connection that it is for. Their bytes are to be carried.
@@ -105,8 +127,18 @@ impl GatewayServer {
     /// Connects by this guard, for so many connections as the quota has.
     pub fn new(guard: Guard, quota: Quota<EndpointId>) -> Self {
         let waiting = Arc::new(Quota::new(WAITING.0, WAITING.1));
-        let (sessions, publications) = Default::default();
-        Self { guard: Arc::new(guard), quota: Arc::new(quota), waiting, sessions, publications }
+        let (sessions, publications, counts) = Default::default();
+        Self { guard: Arc::new(guard), quota: Arc::new(quota), waiting, sessions, publications, counts }
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> GatewayStats {
+        GatewayStats {
+            open: self.quota.in_use() as u64,
+            sessions: self.sessions.count() as u64,
+            connected: self.counts.connected.load(Ordering::Relaxed),
+            declined: self.counts.declined.load(Ordering::Relaxed),
+        }
     }
 
     /// With other bounds of the sessions that it keeps.
@@ -143,7 +175,20 @@ impl GatewayServer {
     ///
     /// # Errors
     /// Why it does not. The stream was told, and ended.
-    pub async fn serve(&self, mut stream: Stream) -> Result<Served, Declined> {
+    pub async fn serve(&self, stream: Stream) -> Result<Served, Declined> {
+        let served = self.answer_request(stream).await;
+        let counted = match &served {
+            Ok(Served::Joined(..) | Served::Session(_)) => Some(&self.counts.connected),
+            Ok(_) => None,
+            Err(_) => Some(&self.counts.declined),
+        };
+        if let Some(counted) = counted {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        served
+    }
+
+    async fn answer_request(&self, mut stream: Stream) -> Result<Served, Declined> {
         let next = match self.next(&mut stream).await {
             Ok(next) => next,
             Err(declined) => return decline(stream, declined).await,

@@ -75,6 +75,11 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         Ok(Place { inner: Arc::clone(&self.inner), peer })
     }
 
+    /// How many places are taken.
+    pub fn in_use(&self) -> usize {
+        self.inner.taken().total
+    }
+
     /// A place for a connection that was counted in the process that this one goes on for: it is not refused.
     pub fn keep(&self, peer: K) -> Place<K> {
         self.inner.keep(peer)
@@ -142,7 +147,7 @@ mod tests {
         drop(third);
         let _again = quota.take("ada").unwrap();
         assert_eq!(quota.inner.taken().by_peer.len(), 2, "who has none is forgotten");
-        assert_eq!(quota.inner.taken().total, 3);
+        assert_eq!(quota.in_use(), 3);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::pages::{close, options, page};
 use super::problem::Problem;
 use super::target::{self, Target};
 use super::tunnel::{Agreed, Asked, CONNECT, Far, Slot, Tunnel};
-use super::{Proxy, fields, own_key, passing};
+use super::{Counts, Proxy, fields, own_key, passing};
 use crate::Destination;
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
@@ -30,7 +30,8 @@ pub(super) async fn answer(
     slot: Arc<Slot<Agreed>>,
     request: Box<Request<Incoming>>,
 ) -> Response<Body> {
-    proxy.counts.requests.fetch_add(1, Ordering::Relaxed);
+    let counts = Arc::clone(&proxy.counts);
+    counts.requests.fetch_add(1, Ordering::Relaxed);
     let is_connect = *request.method() == Method::CONNECT;
     let may_change = is_connect || fields::wants_websocket(request.headers());
     let answered = match is_connect {
@@ -38,7 +39,7 @@ pub(super) async fn answer(
         true => Box::pin(connect(&proxy, &slot, request)).await,
         false => forward(proxy, &slot, request).await,
     };
-    let mut answer = told(answered);
+    let mut answer = told(&counts, answered);
     let has_changed = match is_connect {
         true => answer.status().is_success(),
         false => answer.status() == StatusCode::SWITCHING_PROTOCOLS,
@@ -57,7 +58,8 @@ pub(super) async fn answer_inside(
     to: Destination,
     request: Box<Request<Incoming>>,
 ) -> Response<Body> {
-    proxy.counts.requests.fetch_add(1, Ordering::Relaxed);
+    let counts = Arc::clone(&proxy.counts);
+    counts.requests.fetch_add(1, Ordering::Relaxed);
     let may_change = fields::wants_websocket(request.headers());
     let target = inside(&to, &request);
     let answered = match target {
@@ -65,7 +67,7 @@ pub(super) async fn answer_inside(
         Err(problem) => Err(problem),
     };
     let failed = answered.is_err();
-    let mut answer = told(answered);
+    let mut answer = told(&counts, answered);
     if failed || (may_change && answer.status() != StatusCode::SWITCHING_PROTOCOLS) {
         // What the client has sent behind it was not meant for HTTP, or is of a request that was not read.
         close(&mut answer);
@@ -87,8 +89,9 @@ fn inside(to: &Destination, request: &Request<Incoming>) -> Result<Target, Probl
 }
 
 /// The answer, or what is wrong.
-fn told(answered: Result<Response<Body>, Problem>) -> Response<Body> {
+fn told(counts: &Counts, answered: Result<Response<Body>, Problem>) -> Response<Body> {
     answered.unwrap_or_else(|problem| {
+        counts.failed.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(?problem, "a request was not passed on");
         problem.answer()
     })
@@ -138,7 +141,8 @@ async fn open(proxy: &Proxy, to: Destination, client: OnUpgrade) -> Result<Tunne
     let reached = tokio::time::timeout(CONNECT, upstream.reach(&to, &intents)).await;
     let reached = reached.map_err(|_| late())??;
     tracing::debug!(%to, by = reached.by, "a tunnel");
-    Ok(Tunnel::new(to, client, Far::Stream(reached.stream)))
+    let stream = proxy.origins.networks().counted(reached.network.as_deref(), reached.stream);
+    Ok(Tunnel::new(to, client, Far::Stream(stream)))
 }
 
 async fn forward(

@@ -1,6 +1,8 @@
 //! What a client reads of an answer.
 
+use super::decided::Decided;
 use super::fetch::Fetching;
+use super::late::Late;
 use super::line::is_of_the_network;
 use super::object::Object;
 use super::origins::Lease;
@@ -16,6 +18,9 @@ pub(super) type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of an answer.
 pub(super) struct Body(Kind);
+
+/// With less to come of what is passed on, another network is not taken in.
+const LEAST_LEFT: u64 = 1 << 20;
 
 enum Kind {
     /// Of ours, or none.
@@ -41,6 +46,8 @@ struct Resume {
     is_waiting: bool,
     /// Once it was needed: most objects come without a pause.
     timer: Option<Pin<Box<Sleep>>>,
+    /// What looks for networks that may carry it too.
+    late: Option<Late>,
 }
 
 /// Why an answer ends too early.
@@ -65,14 +72,15 @@ impl Body {
         Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
-    /// Passes on what a server sends, and releases the connection behind it. If that breaks, `object` is how
-    /// the rest can be had.
-    pub(super) fn passing(incoming: Coming, lease: Lease, object: Option<Object>) -> Self {
+    /// Passes on what a server sends, and releases the connection behind it. If that breaks, or several networks
+    /// are to carry the rest, this is how it can be had.
+    pub(super) fn passing(incoming: Coming, lease: Lease, rest: Option<(Object, Option<Late>)>) -> Self {
         if incoming.is_end_stream() {
             lease.release();
             return Self::empty();
         }
-        let resume = object.map(|object| Resume { object, at: 0, is_waiting: false, timer: None });
+        let (at, is_waiting, timer) = (0, false, None);
+        let resume = rest.map(|(object, late)| Resume { object, at, is_waiting, timer, late });
         Self(Kind::Passing(Box::new(Passing { incoming, lease: Some(lease), resume })))
     }
 
@@ -98,6 +106,10 @@ impl hyper::body::Body for Body {
             Kind::Joined(joined) => return joined.poll(cx),
             Kind::Passing(passing) => passing,
         };
+        if let Some(joined) = passing.join() {
+            self.0 = Kind::Joined(joined);
+            return self.poll_frame(cx);
+        }
         match ready!(passing.poll(cx)) {
             Ok(next) => Poll::Ready(next.map(Ok)),
             Err(cut) => {
@@ -109,9 +121,7 @@ impl hyper::body::Body for Body {
                         resume.object.path_failed(by);
                     }
                 }
-                let left = resume.object.total() - resume.at;
-                let fetching = resume.object.fetch(resume.at, None);
-                self.0 = Kind::Joined(Joined { first: None, left, fetching });
+                self.0 = Kind::Joined(resume.fetch(None));
                 self.poll_frame(cx)
             }
         }
@@ -135,6 +145,19 @@ impl hyper::body::Body for Body {
 }
 
 impl Passing {
+    /// The rest, if several networks are to carry it by now. The connection that brought it until now closes.
+    fn join(&mut self) -> Option<Joined> {
+        let resume = self.resume.as_ref()?;
+        let decided = resume.late.as_ref()?.take()?;
+        if resume.left() < LEAST_LEFT {
+            return None;
+        }
+        let resume = self.resume.take()?;
+        tracing::debug!(at = resume.at, "the rest of an object comes over several networks");
+        self.lease = None;
+        Some(resume.fetch(Some(decided)))
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Cut>> {
         loop {
             match Pin::new(&mut self.incoming).poll_frame(cx) {
@@ -147,6 +170,9 @@ impl Passing {
                     if let Some(resume) = &mut self.resume {
                         resume.at += bytes.len() as u64;
                         resume.is_waiting = false;
+                        if let Some(late) = &resume.late {
+                            late.passed(resume.at);
+                        }
                     }
                     return Poll::Ready(Ok(Some(Frame::data(bytes))));
                 }
@@ -187,6 +213,15 @@ impl Drop for Passing {
 }
 
 impl Resume {
+    fn left(&self) -> u64 {
+        self.object.total().saturating_sub(self.at)
+    }
+
+    /// Fetches what has not come, as was decided.
+    fn fetch(&self, decided: Option<Decided>) -> Joined {
+        Joined { first: None, left: self.left(), fetching: self.object.fetch(self.at, decided) }
+    }
+
     fn poll_stalled<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Cut>> {
         let limit = self.object.stall();
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));

@@ -1,6 +1,8 @@
 //! An object for a client: the two-step download (*Socket Intents*, §VI-B). A first range says how large the
 //! object is, then the policy knows which way the rest is to come.
 
+mod looking;
+
 use super::body::Body;
 use super::decided::Decided;
 use super::exchange::{Outgoing, exchange};
@@ -54,16 +56,18 @@ pub(super) struct Download {
     to: Destination,
     /// As it goes to the server.
     head: Parts,
+    /// One network alone led to the server when it was asked.
+    was_alone: bool,
 }
 
 impl Download {
     /// On the heap: it goes from hand to hand.
     pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
-        Box::new(Self { proxy, to, head })
+        Box::new(Self { proxy, to, head, was_alone: false })
     }
 
     /// Gives the answer for the client.
-    pub(super) async fn run(self: Box<Self>) -> Result<Response<Body>, Problem> {
+    pub(super) async fn run(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
         let step = self.proxy.settings.first_step;
         if step == 0 {
             return self.whole(None).await;
@@ -72,6 +76,7 @@ impl Download {
         // With one way only there is nothing to learn a size for, and without memory nothing to put together.
         let has_room = self.proxy.budget.has(self.proxy.settings.window);
         if !decided.has_choice() || !has_room || self.proxy.without_ranges.of(&self.to).is_some() {
+            self.was_alone = !decided.has_choice();
             return self.whole(Some(decided)).await;
         }
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
@@ -189,7 +194,7 @@ impl Download {
 
     /// Passes an answer on. If it breaks and can be asked for in ranges, the rest is.
     fn pass(self: Box<Self>, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
-        let (headers, proxy) = (answer.headers(), Arc::clone(&self.proxy));
+        let (headers, proxy, was_alone) = (answer.headers(), Arc::clone(&self.proxy), self.was_alone);
         if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
             proxy.without_ranges.put(&self.to, ());
         }
@@ -199,11 +204,15 @@ impl Download {
             }
             _ => None,
         };
-        passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, object)
+        let rest = object.map(|object| {
+            let late = if was_alone { looking::begin(&object, &lease) } else { None };
+            (object, late)
+        });
+        passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, rest)
     }
 
     fn object(self: Box<Self>, validator: Validator, total: u64, may_split: bool) -> Object {
-        let Self { proxy, to, head } = *self;
+        let Self { proxy, to, head, .. } = *self;
         Object::new(Described {
             origins: Arc::clone(&proxy.origins),
             to,

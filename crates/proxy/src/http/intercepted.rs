@@ -221,7 +221,9 @@ async fn pass(outside: &Proxy, client: Rewound, to: &Destination, intents: &Inte
             tracing::debug!(%to, by = reached.by, "a tunnel");
             outside.counts.tunnels.fetch_add(1, Ordering::Relaxed);
             traffic.is_tunnel_now();
-            tunnel::pass(to, client, Far::Stream(reached.stream), traffic).await;
+            let networks = outside.origins.networks();
+            let stream = networks.counted(reached.network.as_deref(), reached.stream);
+            tunnel::pass(to, client, Far::Stream(stream), traffic).await;
         }
         not_reached => {
             // It was told that it has its tunnel: that must not look ended.

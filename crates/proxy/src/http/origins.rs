@@ -11,6 +11,7 @@ use super::multiplexed::Multiplexed;
 use super::secured::Secured;
 use super::speaker::Speaker;
 use super::turns::{Rules, Turn, Turns};
+use crate::networks::Networks;
 use crate::upstream::unreached;
 use crate::{Destination, Upstream, UpstreamError};
 use ahead::Ahead;
@@ -40,6 +41,7 @@ pub(super) struct Origins {
     idle: Mutex<Idle>,
     turns: Arc<Turns>,
     ahead: Ahead,
+    networks: Arc<Networks>,
 }
 
 /// A connection that carries a message, and the place that it goes back to.
@@ -115,17 +117,32 @@ impl Lease {
 
 impl Origins {
     pub(super) fn new(upstream: Arc<dyn Upstream>, turns: Rules) -> Arc<Self> {
-        Self::made(upstream, turns, None)
+        Self::made(upstream, turns, None, Arc::default())
     }
 
-    /// The same over TLS.
-    pub(super) fn over_tls(upstream: Arc<dyn Upstream>, turns: Rules, secured: Arc<Secured>) -> Arc<Self> {
-        Self::made(upstream, turns, Some(secured))
+    /// The same over TLS. What passes counts with that of others.
+    pub(super) fn over_tls(
+        upstream: Arc<dyn Upstream>,
+        turns: Rules,
+        secured: Arc<Secured>,
+        networks: Arc<Networks>,
+    ) -> Arc<Self> {
+        Self::made(upstream, turns, Some(secured), networks)
     }
 
-    fn made(upstream: Arc<dyn Upstream>, turns: Rules, secured: Option<Arc<Secured>>) -> Arc<Self> {
+    fn made(
+        upstream: Arc<dyn Upstream>,
+        turns: Rules,
+        secured: Option<Arc<Secured>>,
+        networks: Arc<Networks>,
+    ) -> Arc<Self> {
         let (idle, turns, ahead) = (Mutex::default(), Turns::new(turns), Ahead::default());
-        Arc::new(Self { upstream, secured, idle, turns, ahead })
+        Arc::new(Self { upstream, secured, idle, turns, ahead, networks })
+    }
+
+    /// What passes over each network.
+    pub(super) fn networks(&self) -> &Arc<Networks> {
+        &self.networks
     }
 
     /// Waits for a turn with this server on this network. What `has_begun` goes first. `None`: it goes on
@@ -321,6 +338,8 @@ impl Origins {
         alone: bool,
     ) -> Result<Box<Line>, UpstreamError> {
         let id = self.lock().number();
+        let network = by.as_ref().and_then(|by| by.interface.as_deref());
+        let stream = self.networks.counted(network, stream);
         let (stream, carries_several) = match &self.secured {
             Some(secured) => secured.secure(to, stream, alone).await?,
             None => (stream, false),

@@ -2,6 +2,7 @@
 
 use super::body::Body;
 use super::fields;
+use super::late::Late;
 use super::object::Object;
 use super::origins::Lease;
 use super::problem::Problem;
@@ -11,7 +12,8 @@ use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Method, Response, StatusCode, Version};
 
-/// Passes an answer on. `object` is how the rest of it can be had if the connection breaks.
+/// Passes an answer on. `rest` is how the rest of it can be had if the connection breaks, and what looks for
+/// networks that may carry it too.
 ///
 /// # Errors
 /// When it could be read in more than one way.
@@ -20,7 +22,7 @@ pub(super) fn pass(
     method: &Method,
     answer: Response<Coming>,
     lease: Lease,
-    object: Option<Object>,
+    rest: Option<(Object, Option<Late>)>,
 ) -> Result<Response<Body>, Problem> {
     let (mut head, body) = answer.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -38,7 +40,7 @@ pub(super) fn pass(
         // Of what is not sent. Else the body says how long it is.
         head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    Ok(Response::from_parts(head, Body::passing(body, lease, object)))
+    Ok(Response::from_parts(head, Body::passing(body, lease, rest)))
 }
 
 /// Makes the head of a server's answer one of ours.

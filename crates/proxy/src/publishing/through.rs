@@ -45,7 +45,8 @@ impl Upstream for Through {
             };
             match reached.await {
                 Ok(stream) => {
-                    Ok(Reached { stream: Box::new(stream), by: "through a publication".to_owned() })
+                    let by = "through a publication".to_owned();
+                    Ok(Reached { stream: Box::new(stream), by, network: None })
                 }
                 Err(why) => Err(unreached(to, why)),
             }

@@ -56,6 +56,11 @@ impl Sessions {
         Self { settings, ..self }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
+
     /// Serves a new session until it is over, in a task of its own.
     pub(crate) fn begin(
         &self,

@@ -110,6 +110,11 @@ impl Table {
         Listing { table: self.clone(), id, figures, share }
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.sessions().len()
+    }
+
     /// What a device has, and may take.
     pub(super) fn list(&self, device: EndpointId, now: Instant) -> Vec<Listed> {
         let sessions = self.sessions();

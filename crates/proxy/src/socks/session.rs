@@ -3,10 +3,12 @@
 use super::Credentials;
 use super::browser::{self, Verdict};
 use super::message::{self, Greeting, LONGEST, Method, Reply, Wrong};
+use crate::networks::Networks;
 use crate::whole::{Whole, keep_alive};
-use crate::{Destination, Duplex, Reached, Upstream, UpstreamError, is_whimbrel_host};
+use crate::{Destination, Duplex, NetworkTraffic, Reached, Upstream, UpstreamError, is_whimbrel_host};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -27,6 +29,10 @@ pub(super) struct Session {
     upstream: Arc<dyn Upstream>,
     credentials: Option<Arc<Credentials>>,
     handshake: Duration,
+    /// How many destinations were reached, and how many were not.
+    connected: AtomicU64,
+    failed: AtomicU64,
+    networks: Networks,
 }
 
 /// The version that a program speaks: its answers differ.
@@ -77,12 +83,40 @@ type Wanted = (Version, Destination, Vec<u8>);
 
 impl Session {
     pub(super) fn new(upstream: Arc<dyn Upstream>, credentials: Option<Credentials>) -> Self {
-        Self { upstream, credentials: credentials.map(Arc::new), handshake: HANDSHAKE }
+        Self::made(upstream, credentials.map(Arc::new), HANDSHAKE)
     }
 
     pub(super) fn with_handshake_limit(&self, handshake: Duration) -> Self {
-        let (upstream, credentials) = (Arc::clone(&self.upstream), self.credentials.clone());
-        Self { upstream, credentials, handshake }
+        Self::made(Arc::clone(&self.upstream), self.credentials.clone(), handshake)
+    }
+
+    fn made(upstream: Arc<dyn Upstream>, credentials: Option<Arc<Credentials>>, handshake: Duration) -> Self {
+        let (connected, failed, networks) = Default::default();
+        Self { upstream, credentials, handshake, connected, failed, networks }
+    }
+
+    /// How many destinations were reached, and how many were not.
+    pub(super) fn reached(&self) -> (u64, u64) {
+        (self.connected.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+
+    /// What has passed over each network.
+    pub(super) fn traffic(&self) -> Vec<NetworkTraffic> {
+        self.networks.traffic()
+    }
+
+    fn count(&self, is_reached: bool) {
+        let counted = if is_reached { &self.connected } else { &self.failed };
+        counted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reaches a destination, by a stream of its own.
+    async fn reach(&self, to: &Destination) -> Result<Box<dyn Duplex>, UpstreamError> {
+        let reached = self.upstream.reach(to, &Intents::default()).await;
+        self.count(reached.is_ok());
+        let Reached { stream, by, network } = reached?;
+        tracing::debug!(%to, by, "connected");
+        Ok(self.networks.counted(network.as_deref(), stream))
     }
 
     /// Serves a program until it is done.
@@ -162,20 +196,23 @@ impl Session {
         if let Some(opening) = self.upstream.session(&to) {
             match opening.await {
                 Ok(Some((session, by))) => {
+                    self.count(true);
                     tracing::debug!(%to, by, session = %session.id(), "connected");
                     keep_alive(&socket);
                     version.answer(&mut socket, Reply::Succeeded).await?;
                     return session.carry(socket, early).await.map(drop);
                 }
                 Ok(None) => {}
-                Err(error) => return decline(socket, version, &error).await,
+                Err(error) => {
+                    self.count(false);
+                    return decline(socket, version, &error).await;
+                }
             }
         }
-        let Reached { stream, by } = match self.upstream.reach(&to, &Intents::default()).await {
-            Ok(reached) => reached,
+        let stream = match self.reach(&to).await {
+            Ok(stream) => stream,
             Err(error) => return decline(socket, version, &error).await,
         };
-        tracing::debug!(%to, by, "connected");
         keep_alive(&socket);
         version.answer(&mut socket, Reply::Succeeded).await?;
         carry(Whole::new(socket), stream, early).await
@@ -198,14 +235,13 @@ impl Session {
         {
             return refuse_browser(socket, &to).await;
         }
-        let Reached { mut stream, by } = match self.upstream.reach(&to, &Intents::default()).await {
-            Ok(reached) => reached,
+        let mut stream = match self.reach(&to).await {
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::info!(%error, "a destination was not reached");
                 return Ok(());
             }
         };
-        tracing::debug!(%to, by, "connected");
         // It may have had nothing to say until now.
         match is_program(&mut socket, &mut stream, &mut words).await? {
             true => carry(socket, stream, words).await,

@@ -29,16 +29,15 @@ use crate::serving::Start;
 use crate::status::{About, Reporter};
 use crate::takeover::{Estate, Inherited, Served as Handed, TakeOver, Woken};
 use crate::tunnel::{HALT_LIMIT, Halted, Tunnel};
-use crate::{files, output, reload, serving};
+use crate::{files, metrics, output, reload, serving};
 
 const COMMAND: &str = "gateway serve";
 
 /// Connect peers that are let in to hosts of the internet, until stopped
-// In two lines without one between them, since the whole is to fit a screen.
+// In one line, since the whole is to fit a screen.
 #[derive(Args)]
 #[command(long_about = "\
-Connect peers that are let in to hosts of the internet, until stopped
-Private networks, clouds and port 25 are refused without --to. For --publish: `help publishing`")]
+Connect peers to hosts of the internet (private ones: --to). Publishing: `help publishing`")]
 #[command(after_help = after("\
 Examples:
   whimbrel gateway serve gate.home.ada@example.org --allow ID
@@ -74,6 +73,9 @@ pub(super) struct Serve {
     take_over: TakeOver,
     #[command(flatten)]
     paths: PathFlags,
+    /// Where to listen for GET /metrics, in Prometheus' text format
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     /// Print a JSON object once it can be reached
     #[arg(long)]
     json: bool,
@@ -113,11 +115,12 @@ async fn serve(
     let access = Access::open(&args.allow, name, network, globals.quiet, before).await?;
     let secret = access.secret();
     let publishing = args.publishing.start(publish_settings(args)).await?;
+    let start = if inherited.is_some() { Start::GoingOn } else { Start::Anew };
+    let figures = metrics::listen(args.metrics, start == Start::GoingOn).await?;
     let waking = match inherited {
         Some(inherited) => Some(inherited.ready(network).await?),
         None => None,
     };
-    let start = if waking.is_some() { Start::GoingOn } else { Start::Anew };
     let mut guests = serving::listen(globals, network, name, args.ticket, access.clone(), start).await?;
     let halter = Halter::new();
     let service = Service { server: server(args, &publishing), tie: halter.tie(), idle: args.idle };
@@ -125,6 +128,9 @@ async fn serve(
         let (connections, woken) = waking.begin()?;
         service.go_on(connections, woken, &guests);
     }
+    let (counting, handshakes) = (service.server.clone(), network.endpoint.transport().handshakes());
+    let text = move || metrics::of_gateway(&counting.stats()) + &metrics::of_endpoint(&handshakes());
+    let metrics = metrics::serve(figures, text);
     let keeper = args.reach.start(network, name, globals.quiet).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let shown = name.map(ToString::to_string);
@@ -154,6 +160,7 @@ async fn serve(
             },
         }
     };
+    drop(metrics);
     ready.leave();
     let server = service.server.clone();
     drop(service);

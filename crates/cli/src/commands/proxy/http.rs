@@ -20,15 +20,14 @@ use crate::network::Network;
 use crate::options::{Globals, after, size};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{files, output};
+use crate::{files, metrics, output};
 
 const COMMAND: &str = "proxy http";
 
 /// Serve browsers and other programs as an HTTP proxy, until stopped
 ///
 /// Each object of http:// goes over the network that the manager chooses (`whimbrel access serve`), large
-/// ones over several at once; each https:// connection goes over one, or all through a gateway. Set it as
-/// HTTP and HTTPS proxy of the program, or start that with `whimbrel run`.
+/// ones over several; each https:// connection over one. Set it for both, or use `whimbrel run`.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -48,6 +47,9 @@ pub(crate) struct Http {
     interception: InterceptFlags,
     #[command(flatten)]
     flags: HttpFlags,
+    /// Where to listen for GET /metrics, in Prometheus' text format
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     /// Print a JSON object once it listens
     #[arg(long)]
     json: bool,
@@ -103,10 +105,11 @@ pub(super) async fn run(globals: &Globals, args: Http) -> Result<()> {
     files::raise_limit();
     let interception = args.interception.read()?;
     let listener = listening::listen(args.listen, |at| may_listen(at, &args)).await?;
+    let figures = metrics::listen(args.metrics, false).await?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = args.flags.reach.network(globals).await?;
     let result = tokio::select! {
-        result = serve(globals, &args, network.as_ref(), listener, interception) => result,
+        result = serve(globals, &args, network.as_ref(), (listener, figures), interception) => result,
         never = reaching::renewing(network.as_ref()) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
@@ -120,10 +123,13 @@ async fn serve(
     globals: &Globals,
     args: &Http,
     network: Option<&Arc<Network>>,
-    listener: TcpListener,
+    (listener, figures): (TcpListener, Option<TcpListener>),
     interception: Option<Interception>,
 ) -> Result<()> {
     let (proxy, is_managed) = args.flags.proxy(globals, network, interception).await?;
+    let counting = proxy.clone();
+    let text = move || metrics::of_http_proxy(&counting.stats(), &counting.networks());
+    let _metrics = metrics::serve(figures, text);
     let local = listener.local_addr().context("cannot tell where it listens")?;
     let (through, hosts) = (args.flags.reach.gateway(), args.flags.reach.hosts());
     let _reporter = match network {

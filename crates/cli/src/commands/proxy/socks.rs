@@ -18,7 +18,7 @@ use crate::network::Network;
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{files, output};
+use crate::{files, metrics, output};
 
 const COMMAND: &str = "proxy socks";
 
@@ -41,6 +41,9 @@ pub(super) struct Socks {
     /// Ask who uses the proxy: a file with lines USER:PASSWORD
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
+    /// Where to listen for GET /metrics, in Prometheus' text format
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     #[command(flatten)]
     reach: ReachFlags,
     /// Print a JSON object once it listens
@@ -59,10 +62,11 @@ pub(super) async fn run(globals: &Globals, args: Socks) -> Result<()> {
         None => None,
     };
     let listener = listening::listen(args.listen, |at| may_listen(at, &args)).await?;
+    let figures = metrics::listen(args.metrics, false).await?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = args.reach.network(globals).await?;
     let result = tokio::select! {
-        result = serve(globals, &args, network.as_ref(), listener, credentials) => result,
+        result = serve(globals, &args, network.as_ref(), (listener, figures), credentials) => result,
         never = reaching::renewing(network.as_ref()) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
@@ -87,7 +91,7 @@ async fn serve(
     globals: &Globals,
     args: &Socks,
     network: Option<&Arc<Network>>,
-    listener: TcpListener,
+    (listener, figures): (TcpListener, Option<TcpListener>),
     credentials: Option<Credentials>,
 ) -> Result<()> {
     let upstream = args.reach.upstream(network, args.reach.client()).await?;
@@ -109,5 +113,9 @@ async fn serve(
         output::line(&status)?;
         hosts.iter().try_for_each(|host| output::line(format!("  {host}")))?;
     }
-    match Server::new(upstream, credentials).serve(listener).await {}
+    let server = Server::new(upstream, credentials);
+    let counting = server.clone();
+    let text = move || metrics::of_socks(&counting.stats(), &counting.networks());
+    let _metrics = metrics::serve(figures, text);
+    match server.serve(listener).await {}
 }

@@ -1,0 +1,102 @@
+//! Another network for an object that is passed on whole, because one alone led to its server when it was asked
+//! for. The one that brings it is not given up before the server has shown over the other one that it has ranges.
+
+use crate::http::decided::{Decided, Route};
+use crate::http::exchange::{Outgoing, exchange};
+use crate::http::fields;
+use crate::http::late::{Found, Late};
+use crate::http::moving::Sent;
+use crate::http::object::{Described, Object};
+use crate::http::origins::Lease;
+use crate::http::validator::Span;
+use futures_util::FutureExt;
+use http_body_util::{BodyExt as _, Either, Empty};
+use hyper::header::{HeaderValue, IF_RANGE, RANGE};
+use hyper::{Request, StatusCode};
+use std::sync::Arc;
+use std::time::Duration;
+use whimbrel_access::Intents;
+
+/// How often the manager is asked.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What the last byte of an object is worth as a question.
+enum Shown {
+    /// The server has ranges of this very object.
+    Ranges,
+    /// It has none, or does not give the object twice.
+    None,
+    /// That cannot be told now.
+    Nothing,
+}
+
+/// Begins to look, if the object is so large that it is worth it, and came over a network that was chosen.
+pub(super) fn begin(object: &Object, lease: &Lease) -> Option<Late> {
+    let object = &object.0;
+    let network = lease.by()?.interface.clone()?;
+    if !object.may_split || object.total <= object.window {
+        return None;
+    }
+    let found = Arc::<Found>::default();
+    let looking = look(Arc::clone(object), network, Arc::clone(&found));
+    let task = tokio::spawn(FutureExt::boxed(looking));
+    Some(Late::new(found, task.abort_handle()))
+}
+
+/// Asks the manager until it wants the rest in parts over several networks, or too little is left.
+async fn look(object: Arc<Described>, network: String, found: Arc<Found>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let left = object.total.saturating_sub(found.passed());
+        if left <= object.window || object.without_ranges.of(&object.to).is_some() {
+            return;
+        }
+        // Without memory nothing is put together.
+        if !object.budget.has(object.window) {
+            continue;
+        }
+        let decided = object.origins.decide(&object.to, Intents::receive(left), true).await;
+        let Ok(decided) = decided else { continue };
+        let other = decided.parts.iter().map(|part| &part.route).find(|route| route.way.interface != network);
+        let Some(other) = other.filter(|_| decided.parts.len() > 1).cloned() else { continue };
+        match probe(&object, other).await {
+            Shown::Ranges => return found.put(decided),
+            Shown::None => return object.without_ranges.put(&object.to, ()),
+            Shown::Nothing => {}
+        }
+    }
+}
+
+/// Asks for the last byte of an object over this route.
+async fn probe(object: &Arc<Described>, route: Route) -> Shown {
+    let last = object.total - 1;
+    let Ok(range) = HeaderValue::from_str(&format!("bytes={last}-{last}")) else { return Shown::Nothing };
+    let request = || -> Request<Sent> {
+        let mut head = object.head.clone();
+        head.headers.insert(RANGE, range.clone());
+        head.headers.insert(IF_RANGE, object.validator.value().clone());
+        Request::from_parts(head, Either::Right(Empty::new()))
+    };
+    let (origins, to) = (&object.origins, &object.to);
+    let turn = origins.turn(to, &route.way.interface, true).await;
+    let (by, outgoing) = ((Decided::by(route), turn), Outgoing::made_by(&request));
+    let asked = exchange(origins, to, Intents::receive(1), by, outgoing, object.stall);
+    let Ok((answer, lease)) = Box::pin(asked).await else { return Shown::Nothing };
+    if answer.status().is_server_error() {
+        return Shown::Nothing;
+    }
+    let wanted = Span { first: last, last, total: object.total };
+    let is_right = answer.status() == StatusCode::PARTIAL_CONTENT
+        && Span::of(answer.headers()) == Some(wanted)
+        && object.validator.is_of(answer.headers())
+        && matches!(fields::check_answer(answer.headers()), Ok(Some(1)));
+    if !is_right {
+        return Shown::None;
+    }
+    let read = tokio::time::timeout(object.stall, answer.into_body().collect()).await;
+    if !read.is_ok_and(|read| read.is_ok()) {
+        return Shown::Nothing;
+    }
+    lease.release();
+    Shown::Ranges
+}
