@@ -198,7 +198,7 @@ fn an_agent_tells_of_a_request_and_notes_who_accepted() {
     let (world, _names) = World::with_names();
     register(&world, "ada", ADA);
     register(&world, "bob", BOB);
-    let asked = world.run("bob", &["friends", "request", ADA, "-q"]).succeeded().stdout;
+    let asked = world.run("bob", &["friends", "request", ADA, "-q"]).succeeded().stdout.clone();
     // One of them has the answer, whoever hears of it first.
     for command in ["`whimbrel friends requests`", "`whimbrel friends list`"] {
         assert!(asked.contains(command), "{asked}");
