@@ -145,8 +145,8 @@ fn git_clones_through_the_gateway_while_the_laptop_moves() {
 
     for part in 1..4 {
         wait_for("the clone grows", || {
-            let has_grown = stage.link.stats(stage.link.from(&stage.gateway)).bytes >= 7_000_000 * part;
             let has_ended = clone.child().try_wait().unwrap().is_some();
+            let has_grown = stage.link.stats(stage.link.from(&stage.gateway)).bytes >= 7_000_000 * part;
             assert!(has_grown || !has_ended, "the clone ended before it could move");
             has_grown.then_some(())
         });

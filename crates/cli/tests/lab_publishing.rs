@@ -80,8 +80,8 @@ fn a_download_from_a_server_that_moves_is_one_connection_for_its_client() {
     for at in 10..15_u8 {
         let part = SIZE / 6 * usize::from(at - 9);
         wait_for("the download grows", || {
-            let has_grown = length(&copy) >= part as u64;
             let has_ended = curl.child().try_wait().unwrap().is_some();
+            let has_grown = length(&copy) >= part as u64;
             assert!(has_grown || !has_ended, "it ended before its server could move");
             has_grown.then_some(())
         });
