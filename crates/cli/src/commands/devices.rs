@@ -292,7 +292,8 @@ fn be_away(away: bool, as_json: bool) -> Result<()> {
     if as_json {
         return output::json(&json!({ "away": away }));
     }
-    output::line(format!("you are shown as {} here", if away { "away" } else { "present" }))
+    let state = if away { "away" } else { "present" };
+    output::line(format!("you are shown as {state} by the agent of this machine, if one runs"))
 }
 
 fn device_of(group: &Group, text: &str) -> Result<whimbrel_base::EndpointId> {

@@ -95,10 +95,30 @@ async fn a_device_that_says_nothing_or_stops_within_a_message_is_not_waited_for(
         other.write_all(said).await.unwrap();
         let began = Instant::now();
         let called = call(old.clone(), key(2).id(), one).await;
-        let is_late = matches!(&called, Err(SyncError::Io(error)) if error.kind() == io::ErrorKind::TimedOut);
-        assert!(is_late, "{said:?}: {called:?}");
+        assert!(is_late(&called), "{said:?}: {called:?}");
         assert!(began.elapsed() < 2 * PATIENCE, "{said:?}: {:?}", began.elapsed());
     }
+}
+
+fn is_late(called: &Result<Met, SyncError>) -> bool {
+    matches!(called, Err(SyncError::Io(error)) if error.kind() == io::ErrorKind::TimedOut)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_sends_a_message_byte_by_byte_is_not_waited_for() {
+    let old = Arc::new(Replica::in_memory(group()));
+    let (one, mut other) = tokio::io::duplex(1024);
+    // Of 64 KiB a byte each second, until nobody reads.
+    tokio::spawn(async move {
+        other.write_all(&[0, 1, 0, 0]).await.unwrap();
+        while other.write_all(&[7]).await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let began = Instant::now();
+    let called = call(old, key(2).id(), one).await;
+    assert!(is_late(&called), "{called:?}");
+    assert!(began.elapsed() < 2 * PATIENCE, "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -128,7 +128,9 @@ async fn meet(globals: &Globals, network: &Network, peer: &Peer) -> Result<Met> 
     let own = OwnGroup::of(network.key.clone())?;
     let connection: Connection = connect(network, peer).await?;
     let stream = connection.open_stream().await?;
-    let met = call(own.replica.clone(), connection.peer_id(), stream).await;
+    let meeting = call(own.replica.clone(), connection.peer_id(), stream);
+    let met = tokio::time::timeout(MEETING_LIMIT, meeting).await;
+    let met = met.unwrap_or_else(|error| Err(io::Error::from(error).into()));
     let met = met.map_err(|error| match error {
         SyncError::Stranger(_) => Failure::new(Failure::REFUSED, error.to_string()).into(),
         error => anyhow::Error::from(error),

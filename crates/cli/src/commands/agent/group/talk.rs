@@ -97,6 +97,8 @@ async fn beat(
     let (mut changes, mut states) = (shared.known.clone(), shared.state.clone());
     let (peer, mut in_vain) = (connection.peer_id(), None);
     if !calls {
+        // How it is now the caller hears when it asks.
+        states.mark_unchanged();
         let tells = shared.told(&shared.known(), peer).is_some_and(|told| told.presence);
         news(&mut changes, &mut states, tells).await?;
     }

@@ -23,11 +23,11 @@ impl Whereabouts {
     /// A device was reached there. One that was reached only through others says nothing.
     pub(super) fn reached(&mut self, device: EndpointId, at: Vec<SocketAddr>) {
         let ticket = Ticket::new(device, at, None);
-        if ticket.addrs().is_empty() || self.0.contains(&ticket) {
+        if ticket.addrs().is_empty() {
             return;
         }
         self.0.retain(|known| known.id() != device);
-        if self.0.len() == MOST_CALLED {
+        if self.0.len() >= MOST_CALLED {
             self.0.remove(0);
         }
         self.0.push(ticket);
@@ -119,6 +119,9 @@ mod tests {
             known.reached(device(number), vec![at(number)]);
         }
         assert_eq!((known.0.len(), known.of(device(2))), (MOST_CALLED, None), "the oldest makes room");
-        assert!(known.of(device(10)).is_some());
+        // One that is reached again where it was is no longer the oldest.
+        known.reached(device(10), vec![at(10)]);
+        known.reached(device(1), vec![at(1)]);
+        assert_eq!((known.of(device(10)).is_some(), known.of(device(11))), (true, None));
     }
 }
