@@ -65,8 +65,8 @@ impl fmt::Display for FirewallRefusal {
             702 => "its firewall is switched off",
             703 => "its owner lets nobody open it",
             704 => "no such pinhole",
-            705 | 706 | 708 => "it wants to know more exactly what to let in",
-            707 => "that protocol is not let in",
+            705 => "that protocol is not let in",
+            706..=708 => "it wants to know more exactly what to let in",
             code => return write!(f, "error code {code}"),
         };
         f.write_str(words)

@@ -171,7 +171,8 @@ async fn ask_all(asked: &mut [Asked], lifetime: Duration) -> Result<(Vec<SocketA
         asking.spawn(async move { (at, pinhole.ask(lifetime).await) });
     }
     let (mut open, mut soonest, mut last) = (Vec::new(), None, MapError::NoGate);
-    let mut is_busy = false;
+    // By PCP, and by UPnP.
+    let (mut opens, mut is_silent) = ([false; 2], [false; 2]);
     while let Some(answered) = asking.join_next().await {
         // One that panicked has said so.
         let Ok((at, answer)) = answered else { continue };
@@ -181,15 +182,19 @@ async fn ask_all(asked: &mut [Asked], lifetime: Duration) -> Result<(Vec<SocketA
                 let lifetime = opened.lifetime;
                 soonest = Some(soonest.map_or(lifetime, |soonest: Duration| soonest.min(lifetime)));
                 open.push(SocketAddr::V6(pinhole.place()));
+                opens[usize::from(opened.let_in.is_some())] = true;
                 *let_in = opened.let_in;
             }
             Err(Refused { pcp, upnp }) => {
-                is_busy |= matches!(pcp, PcpError::Silent);
+                is_silent[0] |= matches!(pcp, PcpError::Silent);
+                is_silent[1] |= matches!(upnp, FirewallError::Silent);
                 let Gate { router, own } = pinhole.gate;
                 last = MapError::Closed { router: *router.ip(), own, why: pcp, upnp };
             }
         }
     }
+    // One that does not know a protocol at all is silent as well, which is no reason to ask it so often.
+    let is_busy = (opens[0] && is_silent[0]) || (opens[1] && is_silent[1]);
     order::by(&mut open, Ord::cmp);
     open.dedup();
     let soonest = soonest.map(|lifetime| if is_busy { lifetime.min(BUSY) } else { lifetime });

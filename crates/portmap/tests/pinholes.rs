@@ -1,4 +1,4 @@
-//! A machine with a global IPv6 address behind a router whose firewall lets in what it is asked for by PCP.
+//! A machine with a global IPv6 address behind a router whose firewall lets in what it is asked for.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod home;

@@ -345,7 +345,7 @@ impl Relation {
                     }
                     let away = silence >= AWAY;
                     // A relay that is silent takes no spares either, which says nothing of TCP.
-                    let unserved = stock.problem().filter(|_| silence.is_zero());
+                    let unserved = if silence.is_zero() { stock.problem() } else { told.clone() };
                     if away == is_told || unserved != told {
                         (is_told, told) = (!away, unserved);
                         let problem = away.then(|| "the relay cannot be reached".to_owned());

@@ -136,7 +136,7 @@ pub(super) fn search(router: Ipv6Addr) -> String {
 
 /// The page that describes the router, if a datagram from `from` says so. The router is asked at the address
 /// that routes name, mostly a link-local one, and may answer from another one of the network that `own` is in.
-/// It may name no other machine.
+/// It may name no other machine, and this one is no router, whoever sends with its address.
 pub(super) fn description(
     datagram: &[u8],
     from: Ipv6Addr,
@@ -145,9 +145,9 @@ pub(super) fn description(
 ) -> Option<Page> {
     let head = std::str::from_utf8(datagram).ok()?;
     let page = Page::absolute(header(head, "location")?)?;
-    let is_router = from == *router.ip() || from.segments()[..4] == own.segments()[..4];
+    let is_near = from == *router.ip() || from.segments()[..4] == own.segments()[..4];
     let is_its_own = *page.at.ip() == from || page.at.ip() == router.ip();
-    (status(head)? == 200 && is_router && is_its_own).then(|| page.within(router.scope_id()))
+    (status(head)? == 200 && is_near && from != own && is_its_own).then(|| page.within(router.scope_id()))
 }
 
 /// An answer of HTTP.
@@ -176,6 +176,9 @@ impl Answer {
 
     /// The page by which the firewall is controlled, as the description of its router on `page` says.
     pub(super) fn control(&self, page: &Page) -> Option<Page> {
+        if !self.is_done() {
+            return None;
+        }
         let mut services =
             self.body.split("<service>").skip(1).filter_map(|rest| rest.split("</service>").next());
         let ours = services.find(|service| element(service, "serviceType") == Some(SERVICE))?;

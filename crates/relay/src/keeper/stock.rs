@@ -43,6 +43,8 @@ enum News {
 /// Attempts that have failed, with none between them that did not.
 struct Failing {
     since: Instant,
+    /// The last one: where no spares are kept, one that failed says nothing of the time behind it.
+    last: Instant,
     /// Of the last one.
     why: String,
 }
@@ -122,7 +124,7 @@ impl Stock {
     /// Why no client can be served over TCP, if no spare could be opened for a while.
     pub(super) fn problem(&self) -> Option<String> {
         let (failing, relay) = (self.failing.as_ref()?, self.relay?);
-        (self.waiting == 0 && failing.since.elapsed() >= LASTING)
+        (self.waiting == 0 && failing.last.duration_since(failing.since) >= LASTING)
             .then(|| format!("no TCP connection to {relay} can be opened: {}", failing.why))
     }
 
@@ -207,8 +209,9 @@ impl Stock {
             }
             News::Ended { offered, why } => {
                 if !*offered {
-                    let since = self.failing.as_ref().map_or_else(Instant::now, |failing| failing.since);
-                    self.failing = Some(Failing { since, why: why.clone() });
+                    let last = Instant::now();
+                    let since = self.failing.as_ref().map_or(last, |failing| failing.since);
+                    self.failing = Some(Failing { since, last, why: why.clone() });
                 }
                 let count = if *offered { &mut self.waiting } else { &mut self.dialling };
                 *count = count.saturating_sub(1);

@@ -60,6 +60,8 @@ fn a_router_describes_itself_at_its_own_address_alone() {
 
     assert!(described(&own_page, "2001:db8:2::1").is_none(), "from another network");
     assert!(described(&own_page, "fe80::2").is_none(), "from a neighbour");
+    let here = found(&format!("http://[{OWN}]:80/d"));
+    assert!(described(&here, OWN).is_none(), "from this host's own address");
     for elsewhere in [
         "http://[2001:db8:1::66]:80/d",
         "http://192.168.1.1:80/d",
@@ -90,6 +92,7 @@ fn the_page_that_controls_the_firewall_is_that_of_its_service() {
     assert_eq!(control(&format!("/{}", "c".repeat(LONGEST_PATH))), None);
     let without = Answer { body: device("/c").body.replace("IPv6Firewall", "Nothing"), ..device("/c") };
     assert_eq!(without.control(&at), None);
+    assert_eq!(Answer { status: 301, ..device("/c") }.control(&at), None, "it is elsewhere");
 }
 
 #[test]
