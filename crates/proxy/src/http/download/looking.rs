@@ -1,6 +1,6 @@
 //! Another network for an object that is passed on whole, because one alone led to its server when it was
-//! asked for. The connection that brings it is not given up before the server has shown over the other network
-//! that it has ranges.
+//! asked for. The connection that brings it is not given up before the server has shown over the other
+//! network that it has ranges.
 
 use crate::http::decided::{Decided, Route};
 use crate::http::exchange::{Outgoing, exchange};
