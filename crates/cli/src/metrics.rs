@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures_util::FutureExt;
 use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -30,6 +31,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long an instance that was taken over may keep the place.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
+/// After a connection that could not be accepted: for want of descriptors the next one can't be either.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers until it is dropped.
 pub(crate) struct Metrics(Option<AbortHandle>);
@@ -62,13 +65,19 @@ pub(crate) async fn listen(at: Option<SocketAddr>, had: bool) -> Result<Option<T
     }
 }
 
-/// Answers `GET /metrics` with the `text` of the moment, if it listens.
+/// Answers `GET /metrics` with the `text` of the moment, if it listens. On loopback who asks by another name
+/// than this host's own is refused: a web page whose name leads there could read the answer.
 pub(crate) fn serve(
     listener: Option<TcpListener>,
     text: impl Fn() -> String + Send + Sync + 'static,
 ) -> Metrics {
     let Some(listener) = listener else { return Metrics(None) };
-    let answering = move |request: Request<Incoming>| std::future::ready(answer(&request, &text)).boxed();
+    let is_here = listener.local_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback());
+    let answering = move |request: Request<Incoming>| {
+        let is_for_this_host = !is_here || request.headers().get(HOST).is_none_or(names_this_host);
+        let answer = if is_for_this_host { answer(&request, &text) } else { misdirected() };
+        std::future::ready(answer).boxed()
+    };
     let task = tokio::spawn(accept(listener, Arc::new(answering)).boxed());
     Metrics(Some(task.abort_handle()))
 }
@@ -76,7 +85,10 @@ pub(crate) fn serve(
 async fn accept(listener: TcpListener, answering: Answering) {
     let places = Arc::new(Semaphore::new(CLIENTS));
     while let Ok(place) = places.clone().acquire_owned().await {
-        let Ok((socket, _)) = listener.accept().await else { continue };
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
         let serving = tokio::time::timeout(LIMIT, web::serve(socket, answering.clone()));
         tokio::spawn(serving.map(|_| drop(place)).boxed());
     }
@@ -88,9 +100,27 @@ fn answer(request: &Request<Incoming>, text: &dyn Fn() -> String) -> Answer {
         (&Method::GET, _) => (StatusCode::NOT_FOUND, "see /metrics\n".to_owned()),
         _ => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
     };
+    respond(status, body)
+}
+
+/// Whether a `Host` is `localhost` or an address: no page's name leads to these.
+fn names_this_host(host: &HeaderValue) -> bool {
+    let authority = host.to_str().ok().and_then(|text| text.parse::<Authority>().ok());
+    authority.is_some_and(|authority| {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
+    })
+}
+
+fn misdirected() -> Answer {
+    let text = "on loopback figures are given by address or as localhost alone\n";
+    respond(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
+}
+
+fn respond(status: StatusCode, body: String) -> Answer {
     let mut response = Response::new(web::whole(body));
     *response.status_mut() = status;
-    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
@@ -244,28 +274,50 @@ mod tests {
 
     use super::*;
 
+    /// What is answered to who asks by this host.
+    async fn ask(at: SocketAddr, what: &str, host: &str) -> String {
+        let mut socket = tokio::net::TcpStream::connect(at).await.unwrap();
+        let request = format!("GET {what} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
     #[tokio::test]
     async fn figures_are_read_over_http() {
         let listener = listen(Some("127.0.0.1:0".parse().unwrap()), false).await.unwrap().unwrap();
         let at = listener.local_addr().unwrap();
         assert!(listen(Some(at), false).await.is_err(), "it is taken");
         let _metrics = serve(Some(listener), || of_relay(&RelayStats::default()));
-        let ask = async |what: &str| {
-            let mut socket = tokio::net::TcpStream::connect(at).await.unwrap();
-            let request = format!("GET {what} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-            socket.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            socket.read_to_string(&mut answer).await.unwrap();
-            answer
-        };
-        let answer = ask("/metrics").await;
+        let answer = ask(at, "/metrics", &at.to_string()).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(
             answer.contains("# TYPE whimbrel_relay_splices gauge\nwhimbrel_relay_splices 0\n"),
             "{answer}"
         );
         assert!(answer.contains("\nwhimbrel_relay_splice_seconds_total 0\n"), "{answer}");
-        assert!(ask("/").await.starts_with("HTTP/1.1 404"));
+        assert!(ask(at, "/", &at.to_string()).await.starts_with("HTTP/1.1 404"));
+    }
+
+    #[tokio::test]
+    async fn a_page_whose_name_leads_to_loopback_reads_no_figures() {
+        let listener = listen(Some("127.0.0.1:0".parse().unwrap()), false).await.unwrap().unwrap();
+        let at = listener.local_addr().unwrap();
+        let _metrics = serve(Some(listener), || of_relay(&RelayStats::default()));
+        for host in ["127.0.0.1", "[::1]:9090", "LocalHost:9090", "10.0.0.1"] {
+            let answer = ask(at, "/metrics", host).await;
+            assert!(
+                answer.starts_with("HTTP/1.1 200") && answer.contains("whimbrel_relay"),
+                "{host}: {answer}"
+            );
+        }
+        for host in
+            ["evil.example", "evil.example:9090", "127.0.0.1.evil.example", "localhost.example", "a b", ""]
+        {
+            let answer = ask(at, "/metrics", host).await;
+            assert!(answer.starts_with("HTTP/1.1 421") && !answer.contains("whimbrel"), "{host}: {answer}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ const SSH: &str = "ssh.home.ada@example.org";
 fn holds(metrics: &str, count: u32) {
     let figures = || {
         let mut socket = TcpStream::connect(metrics).ok()?;
-        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         socket.read_to_string(&mut answer).ok()?;
         Some(answer)

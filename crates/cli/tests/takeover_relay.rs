@@ -13,7 +13,7 @@ use common::{LIMIT, Process, World, dead_port, wait_for};
 /// The text of `GET /metrics`, while somebody answers.
 fn figures(at: &str) -> Option<String> {
     let mut socket = TcpStream::connect(at).ok()?;
-    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
     socket.read_to_string(&mut answer).ok()?;
     Some(answer)

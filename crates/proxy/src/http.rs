@@ -118,8 +118,8 @@ pub struct HttpStats {
     pub requests: u64,
     /// Tunnels.
     pub tunnels: u64,
-    /// Requests that the proxy answered itself because something was wrong: with them, with their server or on
-    /// the way there.
+    /// Requests that the proxy answered itself because something was wrong: with them, with their server or
+    /// on the way there.
     pub failed: u64,
 }
 
@@ -186,8 +186,8 @@ impl HttpProxy {
         }
     }
 
-    /// What has passed over each network that the manager chose. A connection over several counts for its first;
-    /// tunnels in a session, which can go on at another device, don't count.
+    /// What has passed over each network that the manager chose. A connection over several counts for its
+    /// first; tunnels in a session, which can go on at another device, don't count.
     pub fn networks(&self) -> Vec<NetworkTraffic> {
         self.proxy.origins.networks().traffic()
     }

@@ -36,7 +36,7 @@ struct Bytes {
 pub(crate) struct Networks(Mutex<Vec<(String, Arc<Bytes>)>>);
 
 impl Networks {
-    /// The same stream, whose bytes count for this network from now on. Where nobody chose one nothing counts.
+    /// The same stream, whose bytes count for this network from now on. Where nobody chose one, none do.
     pub(crate) fn counted(&self, network: Option<&str>, stream: Box<dyn Duplex>) -> Box<dyn Duplex> {
         match network {
             Some(network) => Box::new(Counted { stream, bytes: self.of(network) }),

@@ -15,8 +15,8 @@ use support::{LIMIT, field};
 use whimbrel_lab::require;
 use whimbrel_multiaccess::protocol::Answer;
 
-/// So large that it lasts for more than ten seconds over one link.
-const SIZE: usize = 32 << 20;
+/// So large that it lasts for twenty seconds over one link: the manager is asked several times meanwhile.
+const SIZE: usize = 48 << 20;
 
 /// Two links, of which the manager has known the first one, and the second one is away.
 fn with_one_link() -> (World, Object, Vec<TcpStream>) {
@@ -69,17 +69,16 @@ fn a_network_that_comes_while_an_object_is_passed_on_carries_its_share_of_the_re
     assert!(object.share(1) > 0.1, "{} of it over the network that came: {seen:?}", object.share(1));
 }
 
-#[test]
-fn an_object_that_its_server_gives_once_alone_comes_to_its_end_where_another_network_comes() {
-    if !require!() {
-        return;
-    }
-    let (world, known, _open) = with_one_link();
+/// An object that comes whole to the first request. These are the answers to those after it; the last one is
+/// that to all further ones.
+fn whole_once(world: &World, then: &'static [&'static str]) -> Object {
     let whole = content(SIZE);
     let digest = Sha256::digest(&whole).to_vec();
     let origin = world.origin(move |_, n, stream| {
         if n > 0 {
-            return stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").is_ok();
+            let answer =
+                format!("HTTP/1.1 {}\r\nContent-Length: 0\r\n\r\n", then[(n - 1).min(then.len() - 1)]);
+            return stream.write_all(answer.as_bytes()).is_ok();
         }
         let head = format!(
             "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-Length: {}\r\n\r\n",
@@ -87,8 +86,31 @@ fn an_object_that_its_server_gives_once_alone_comes_to_its_end_where_another_net
         );
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&whole)).is_ok()
     });
-    let object = Object { origin, digest, size: SIZE, by_source: Arc::default() };
+    Object { origin, digest, size: SIZE, by_source: Arc::default() }
+}
+
+#[test]
+fn an_object_that_its_server_gives_once_alone_comes_to_its_end_where_another_network_comes() {
+    if !require!() {
+        return;
+    }
+    let (world, known, _open) = with_one_link();
+    let object = whole_once(&world, &["403 Forbidden"]);
     download(&world, &known, &object);
     let seen = object.origin.seen();
     assert_eq!(seen.len(), 2, "it was asked once whether it has ranges: {seen:?}");
+}
+
+#[test]
+fn a_server_that_has_no_time_to_say_whether_it_has_ranges_is_asked_again_later() {
+    if !require!() {
+        return;
+    }
+    let (world, known, _open) = with_one_link();
+    let object = whole_once(&world, &["503 Service Unavailable", "403 Forbidden"]);
+    download(&world, &known, &object);
+    let seen = object.origin.seen();
+    assert_eq!(seen.len(), 3, "not after that: {seen:?}");
+    let last = format!("bytes={}-{}", SIZE - 1, SIZE - 1);
+    assert!(seen[1..].iter().all(|head| field(head, "range") == Some(&last[..])), "{seen:?}");
 }

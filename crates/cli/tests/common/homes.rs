@@ -158,7 +158,7 @@ pub(crate) fn serve(listener: TcpListener, bytes: Vec<u8>) {
 pub(crate) fn figures(host: &Host) -> String {
     host.run(|| {
         let mut socket = TcpStream::connect("127.0.0.1:9090").unwrap();
-        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
         answer

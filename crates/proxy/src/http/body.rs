@@ -72,8 +72,8 @@ impl Body {
         Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
-    /// Passes on what a server sends, and releases the connection behind it. If that breaks, or several networks
-    /// are to carry the rest, this is how it can be had.
+    /// Passes on what a server sends, and releases the connection behind it. If that breaks, or several
+    /// networks are to carry the rest, this is how it can be had.
     pub(super) fn passing(incoming: Coming, lease: Lease, rest: Option<(Object, Option<Late>)>) -> Self {
         if incoming.is_end_stream() {
             lease.release();
@@ -149,7 +149,8 @@ impl Passing {
     fn join(&mut self) -> Option<Joined> {
         let resume = self.resume.as_ref()?;
         let decided = resume.late.as_ref()?.take()?;
-        if resume.left() < LEAST_LEFT {
+        // Without memory it would come over one of them, and begin anew for nothing.
+        if resume.left() < LEAST_LEFT || !resume.object.has_room() {
             return None;
         }
         let resume = self.resume.take()?;

@@ -41,6 +41,11 @@ impl Object {
         self.0.origins.failed_meanwhile(&self.0.to, by);
     }
 
+    /// Whether there is memory to put parts of it together.
+    pub(super) fn has_room(&self) -> bool {
+        self.0.budget.has(self.0.window)
+    }
+
     pub(super) fn total(&self) -> u64 {
         self.0.total
     }

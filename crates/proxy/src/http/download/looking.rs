@@ -1,5 +1,6 @@
-//! Another network for an object that is passed on whole, because one alone led to its server when it was asked
-//! for. The one that brings it is not given up before the server has shown over the other one that it has ranges.
+//! Another network for an object that is passed on whole, because one alone led to its server when it was
+//! asked for. The connection that brings it is not given up before the server has shown over the other
+//! network that it has ranges.
 
 use crate::http::decided::{Decided, Route};
 use crate::http::exchange::{Outgoing, exchange};
@@ -8,24 +9,29 @@ use crate::http::late::{Found, Late};
 use crate::http::moving::Sent;
 use crate::http::object::{Described, Object};
 use crate::http::origins::Lease;
+use crate::http::speaker::Coming;
 use crate::http::validator::Span;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::header::{HeaderValue, IF_RANGE, RANGE};
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_access::Intents;
 
 /// How often the manager is asked.
 const LOOK: Duration = Duration::from_secs(2);
+/// The pause doubles up to this where a server could not answer: it may have too much to do.
+const LONGEST_LOOK: Duration = Duration::from_secs(64);
 
-/// What the last byte of an object is worth as a question.
+/// What the answer of a server shows that was asked for the last byte of an object.
 enum Shown {
-    /// The server has ranges of this very object.
+    /// It has ranges of this very object.
     Ranges,
-    /// It has none, or does not give the object twice.
-    None,
+    /// It has none.
+    NoRanges,
+    /// It does not give this object twice, or has another one by now.
+    OnceAlone,
     /// That cannot be told now.
     Nothing,
 }
@@ -45,8 +51,9 @@ pub(super) fn begin(object: &Object, lease: &Lease) -> Option<Late> {
 
 /// Asks the manager until it wants the rest in parts over several networks, or too little is left.
 async fn look(object: Arc<Described>, network: String, found: Arc<Found>) {
+    let mut pause = LOOK;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(pause).await;
         let left = object.total.saturating_sub(found.passed());
         if left <= object.window || object.without_ranges.of(&object.to).is_some() {
             return;
@@ -61,8 +68,9 @@ async fn look(object: Arc<Described>, network: String, found: Arc<Found>) {
         let Some(other) = other.filter(|_| decided.parts.len() > 1).cloned() else { continue };
         match probe(&object, other).await {
             Shown::Ranges => return found.put(decided),
-            Shown::None => return object.without_ranges.put(&object.to, ()),
-            Shown::Nothing => {}
+            Shown::NoRanges => return object.without_ranges.put(&object.to, ()),
+            Shown::OnceAlone => return,
+            Shown::Nothing => pause = (2 * pause).min(LONGEST_LOOK),
         }
     }
 }
@@ -78,20 +86,18 @@ async fn probe(object: &Arc<Described>, route: Route) -> Shown {
         Request::from_parts(head, Either::Right(Empty::new()))
     };
     let (origins, to) = (&object.origins, &object.to);
-    let turn = origins.turn(to, &route.way.interface, true).await;
+    let network = route.way.interface.clone();
+    let turn = origins.turn(to, &network, true).await;
     let (by, outgoing) = ((Decided::by(route), turn), Outgoing::made_by(&request));
     let asked = exchange(origins, to, Intents::receive(1), by, outgoing, object.stall);
     let Ok((answer, lease)) = Box::pin(asked).await else { return Shown::Nothing };
-    if answer.status().is_server_error() {
+    // Where that network failed the request may have gone over the one that is there already.
+    if lease.by().and_then(|by| by.interface.as_deref()) != Some(&network[..]) {
         return Shown::Nothing;
     }
-    let wanted = Span { first: last, last, total: object.total };
-    let is_right = answer.status() == StatusCode::PARTIAL_CONTENT
-        && Span::of(answer.headers()) == Some(wanted)
-        && object.validator.is_of(answer.headers())
-        && matches!(fields::check_answer(answer.headers()), Ok(Some(1)));
-    if !is_right {
-        return Shown::None;
+    let shown = judge(object, &answer, Span { first: last, last, total: object.total });
+    if !matches!(shown, Shown::Ranges) {
+        return shown;
     }
     let read = tokio::time::timeout(object.stall, answer.into_body().collect()).await;
     if !read.is_ok_and(|read| read.is_ok()) {
@@ -99,4 +105,27 @@ async fn probe(object: &Arc<Described>, route: Route) -> Shown {
     }
     lease.release();
     Shown::Ranges
+}
+
+/// What the head of an answer shows.
+fn judge(object: &Described, answer: &Response<Coming>, wanted: Span) -> Shown {
+    let (status, headers) = (answer.status(), answer.headers());
+    let is_same = object.validator.is_of(headers);
+    let is_right = is_same
+        && status == StatusCode::PARTIAL_CONTENT
+        && Span::of(headers) == Some(wanted)
+        // With a length nothing endless is read for it.
+        && matches!(fields::check_answer(headers), Ok(Some(1)));
+    if is_right {
+        return Shown::Ranges;
+    }
+    let is_unsaid = status.is_success() && !object.validator.is_said(headers);
+    let is_refused = matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED);
+    if is_unsaid || is_refused || (is_same && status == StatusCode::OK) {
+        return Shown::NoRanges;
+    }
+    match status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+        true => Shown::Nothing,
+        false => Shown::OnceAlone,
+    }
 }
