@@ -164,7 +164,8 @@ proptest! {
         let answer = Answer::read(&bytes, true).unwrap_or_else(|| device(&text));
         let at = self::page("http://[2001:db8:1::1]:34899/rootDesc.xml");
         if let Some(control) = answer.control(&at) {
-            prop_assert_eq!(control.at().ip(), at.at().ip());
+            let (found, asked) = (control.at(), at.at());
+            prop_assert_eq!(found.ip(), asked.ip());
             prop_assert_eq!(control.get().lines().next().unwrap().split(' ').count(), 3);
         }
     }
