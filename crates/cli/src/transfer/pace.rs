@@ -25,6 +25,10 @@ impl Pace {
             *sent += bytes as u64;
             Duration::from_secs_f64(*sent as f64 / rate as f64)
         };
-        tokio::time::sleep(due.saturating_sub(self.start.elapsed())).await;
+        let early = due.saturating_sub(self.start.elapsed());
+        // Even the shortest sleep lasts until the clock's next tick.
+        if !early.is_zero() {
+            tokio::time::sleep(early).await;
+        }
     }
 }

@@ -204,13 +204,17 @@ impl Object {
         let by_source: Arc<Mutex<HashMap<IpAddr, usize>>> = Arc::default();
         let counting = Arc::clone(&by_source);
         let origin = world.origin(move |head, _, stream| {
-            let (first, last) = range(head, content.len()).unwrap_or((0, content.len() - 1));
-            let status = if field(head, "range").is_some() { "206 Partial Content" } else { "200 OK" };
+            let asked = range(head, content.len());
+            let (first, last) = asked.unwrap_or((0, content.len() - 1));
+            let (status, part) = match asked {
+                Some(_) => {
+                    ("206 Partial Content", format!("Content-Range: bytes {first}-{last}/{}\r\n", content.len()))
+                }
+                None => ("200 OK", String::new()),
+            };
             let head = format!(
-                "HTTP/1.1 {status}\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-Length: {}\r\n\
-                 Content-Range: bytes {first}-{last}/{}\r\n\r\n",
+                "HTTP/1.1 {status}\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-Length: {}\r\n{part}\r\n",
                 last + 1 - first,
-                content.len()
             );
             if stream.write_all(head.as_bytes()).is_err() {
                 return false;
