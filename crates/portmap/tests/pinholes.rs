@@ -54,6 +54,12 @@ impl World {
         BOTH.into_iter().filter(|carrier| self.sides.is_reached(server, place, *carrier)).collect()
     }
 
+    /// What the router's firewall does.
+    fn rules(&self) -> String {
+        let listed = self.router.command("nft").args(["list", "ruleset"]).output().unwrap();
+        String::from_utf8_lossy(&listed.stdout).into_owned()
+    }
+
     /// Waits until that is so: a router takes its time with its firewall, and a busy one is asked again.
     fn until_reached_over(&self, carriers: &[CarrierKind], server: &Endpoint, place: SocketAddr) {
         let begun = Instant::now();
@@ -62,7 +68,11 @@ impl World {
             if reached == carriers {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "reached over {reached:?} and not {carriers:?}");
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{place} is reached over {reached:?} and not {carriers:?}: {}",
+                self.rules()
+            );
         }
     }
 }
