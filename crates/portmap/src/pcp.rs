@@ -27,6 +27,8 @@ const ANSWER: u8 = 0x80;
 /// All that every answer has.
 const HEADER: usize = 24;
 const UNSUPPORTED_VERSION: u8 = 1;
+/// Of a request that only somebody else may make, or nobody.
+pub(crate) const NOT_AUTHORIZED: u8 = 2;
 
 /// Why a router does not say that it lets peers in.
 #[derive(Debug, thiserror::Error)]

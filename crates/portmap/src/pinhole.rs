@@ -22,7 +22,7 @@ use crate::favour::Favour;
 use crate::firewall::{Firewall, FirewallError, LetIn};
 use crate::mapping::MapError;
 use crate::news::{Mapped, Pinholes};
-use crate::pcp::{self, Granted, LONGEST, MapRequest, Nonce, PcpError};
+use crate::pcp::{self, Granted, LONGEST, MapRequest, Nonce, PcpError, PcpRefusal};
 use crate::router::LIFETIME;
 use whimbrel_base::order;
 
@@ -37,6 +37,8 @@ const PATIENCE: [Duration; 4] = [
 const BUSY: Duration = Duration::from_secs(30);
 /// For so long a router may keep what a trial does not give back.
 const TRIAL: Duration = Duration::from_secs(60);
+/// In seconds, the shortest that can be asked for: of what a router does not take back.
+const SHORTEST: u32 = 1;
 /// Both carriers' ways.
 const PROTOCOLS: [InternetProtocol; 2] = [InternetProtocol::Tcp, InternetProtocol::Udp];
 
@@ -102,7 +104,7 @@ impl Favour for LettingIn {
 
 /// Asks the routers of this host's global IPv6 addresses whether they would let peers in over a carrier, by having
 /// them do it for a moment, at the port of an `endpoint` that nobody is to reach. Where they would. Takes five
-/// seconds at most, and to give back what was opened one by UPnP and four by PCP.
+/// seconds at most, and to give back what was opened one by UPnP and eight by PCP.
 ///
 /// # Errors
 /// If there are none, or they do not say so.
@@ -207,7 +209,7 @@ async fn give_all_back(asked: Vec<Asked>) {
         giving.spawn(FutureExt::boxed(async move {
             let given = match let_in {
                 Some(let_in) => let_in.close().await.map_err(|why| why.to_string()),
-                None => pinhole.exchange(0).await.map(drop).map_err(|why| why.to_string()),
+                None => pinhole.give_back_by_pcp().await.map_err(|why| why.to_string()),
             };
             if let Err(why) = given {
                 tracing::debug!("the router goes on letting in at {} for a while: {why}", pinhole.place());
@@ -273,6 +275,21 @@ impl Pinhole {
             return Err(PcpError::Translated(granted.at));
         }
         Ok(granted.lifetime)
+    }
+
+    /// Tells the router that it is no longer needed. Takes eight seconds at most, four where it is silent.
+    ///
+    /// miniupnpd (2.3.1, on nftables) keeps the nonce in the description of its rule, which it loses when it
+    /// is asked once more. From then on it refuses to close the pinhole, and still changes its lifetime: it
+    /// is asked to forget it as soon as it can, within two minutes by default. A router that refuses because
+    /// the pinhole is somebody else's refuses that too.
+    async fn give_back_by_pcp(&self) -> Result<(), PcpError> {
+        match self.exchange(0).await {
+            Err(PcpError::Refused(PcpRefusal(pcp::NOT_AUTHORIZED))) => {
+                self.exchange(SHORTEST).await.map(drop)
+            }
+            answered => answered.map(drop),
+        }
     }
 
     async fn exchange(&self, lifetime: u32) -> Result<Granted, PcpError> {
