@@ -334,7 +334,7 @@ async fn what_has_come_of_a_chunk_is_used_where_the_file_goes_on_here_or_there()
     let given = hand_off(&world, "phone", &world.id("tablet"));
     let mut tablet = take_at(&world, "tablet", &given);
     phone.output(LIMIT).succeeded();
-    // Nobody has agreed to anything else, and it ends nothing.
+    // Another file was not agreed to: it is refused, and the first one goes on.
     let mut other = Talk(connection.open_stream().await.unwrap());
     other.say(&json!({ "type": "offer", "version": 1, "name": "other", "size": 1 })).await;
     other.hears("refuse").await;

@@ -204,7 +204,7 @@ impl Inner {
             }
         }
         self.endpoint.set_paths(self.own.policy.clone(), self.own.mode);
-        // Nobody tells of Wi-Fi any more. What somebody else tells, where no manager did, stays.
+        // The manager is gone, and so is what it told of Wi-Fi. Signals that others have set stay.
         if !self.signals().is_empty() {
             self.endpoint.set_signals([]);
         }

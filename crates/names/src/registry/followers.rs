@@ -13,7 +13,7 @@ use crate::error::NamesError;
 /// Of one peer. It needs one, and those of agents that were killed end only with their connections.
 pub(super) const MOST_OF_A_PEER: usize = 64;
 
-/// Who follows for which user.
+/// The connections that follow the requests of each user.
 #[derive(Clone)]
 pub(super) struct Followers(Arc<Subscriptions<EndpointId, ()>>);
 

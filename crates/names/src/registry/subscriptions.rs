@@ -12,7 +12,7 @@ use whimbrel_base::EndpointId;
 
 use super::Limits;
 
-/// Who hears of which topic, within the limits of watchers.
+/// The subscribers of each topic, as many as watchers may be.
 pub(super) struct Subscriptions<T, N> {
     limits: Limits,
     state: Mutex<State<T, N>>,

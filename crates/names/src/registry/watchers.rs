@@ -13,7 +13,7 @@ use crate::store::{Entry, Store};
 /// The newest entry that was heard of.
 type News = Option<Arc<Entry>>;
 
-/// Who watches which name.
+/// The connections that watch each name.
 #[derive(Clone)]
 pub(super) struct Watchers(Arc<Subscriptions<Name, News>>);
 

@@ -9,7 +9,7 @@ use crab_nat::InternetProtocol;
 
 use crate::pcp::number;
 
-/// Who controls a firewall.
+/// The service of a router that controls its IPv6 firewall.
 const SERVICE: &str = "urn:schemas-upnp-org:service:WANIPv6FirewallControl:1";
 /// No device has a longer one.
 const LONGEST_PATH: usize = 1024;

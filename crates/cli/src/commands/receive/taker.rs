@@ -33,7 +33,7 @@ pub(super) enum News {
     Moved { file: String, to: String },
     /// Another device wanted what this peer sends, and does not have it.
     Stays { peer: String, why: String },
-    /// Nobody can say whether the other device had this file when its connection broke.
+    /// The connection to the other device broke before it said whether it has this file.
     Lost { file: String, why: String },
 }
 

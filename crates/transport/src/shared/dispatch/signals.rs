@@ -28,7 +28,7 @@ impl Shared {
     pub(crate) fn hear_signals_in(&self, state: &mut State) {
         let Some(received) = &state.received else { return };
         let engine = &state.engine;
-        // Nobody was told of a path that is not up yet: this is done again when it is.
+        // A path that is not up yet has not been told of: this is done again once it is up.
         let is_up = |id: PathId| engine.path_state(id) != Some(PathState::Opening);
         let heard = state.paths.iter().filter(|path| is_up(path.id)).filter_map(|path| {
             let dbm = received.at(path.local.ip());

@@ -235,7 +235,7 @@ mod tests {
             let failed = socket.send_to(b"anybody?", &nobody.into()).err().map(|error| error.kind());
             told += usize::from(failed == Some(io::ErrorKind::ConnectionRefused));
         }
-        // Whoever takes one out has the next one pending.
+        // Taking one error out makes the next one pending.
         assert!(take_queued_error(&open.io, &mut []).unwrap().is_some());
     }
 
@@ -255,7 +255,7 @@ mod tests {
         task.abort();
         let _ = task.await;
         assert!(!other.is_refused(), "of another place");
-        // Whoever is heard is there.
+        // A peer that is heard is in reach again.
         let peer = UdpSocket::bind(nobody).unwrap();
         peer.send_to(b"here", socket.address()).unwrap();
         assert_eq!(receive(&socket).await, b"here");
@@ -270,7 +270,7 @@ mod tests {
         buffer[..meta[0].len].to_vec()
     }
 
-    /// Nobody but who sends hears: each datagram is sent after one that nobody takes.
+    /// Each datagram is sent behind one to a port that is closed.
     #[tokio::test]
     async fn what_is_sent_to_others_leaves_although_somebody_is_said_to_be_out_of_reach() {
         let (socket, nobody) = listening(3);
@@ -306,7 +306,7 @@ mod tests {
         send(&socket, at, b"there").await;
         let mut buffer = [0; 64];
         assert_eq!(peer.recv(&mut buffer).unwrap(), 5);
-        // Whoever is out of reach is not heard of while it lasts, and again after that.
+        // While the socket is deaf it does not hear that a peer is out of reach; later it does.
         let (hint, before) = (socket.hint(nobody).unwrap(), hearing.heard());
         send(&socket, nobody, &packet(7)).await;
         assert!(!hearing.explains(&open, before));
