@@ -237,32 +237,32 @@ async fn write(shared: &Shared, user: EndpointId, written: &mut Presence) {
         });
         presence.clone()
     };
-    if now == *written {
-        return;
-    }
-    let new = now.clone();
-    let result = aside::run(move || new.write(user)).await;
-    match result.context("the process is ending").and_then(|written| written) {
-        Ok(()) => *written = now,
-        Err(error) => {
-            tracing::warn!(error = failure::line(&error), "other commands do not know which devices are up");
-        }
-    }
+    let write = move |new: Presence| new.write(user);
+    keep_written(now, written, write, "other commands do not know which devices are up").await;
 }
 
 /// Writes down where devices were reached, if that is elsewhere than was written.
 async fn write_down(shared: &Shared, user: EndpointId, written: &mut Whereabouts) {
     let now = shared.whereabouts().clone();
+    let write = move |new: Whereabouts| new.write(user);
+    keep_written(now, written, write, "where devices are is not written down").await;
+}
+
+/// Writes something if it is another than was written; if it cannot be, that is tried again next time.
+async fn keep_written<T: Clone + PartialEq + Send + 'static>(
+    now: T,
+    written: &mut T,
+    write: impl FnOnce(T) -> Result<()> + Send + 'static,
+    otherwise: &str,
+) {
     if now == *written {
         return;
     }
     let new = now.clone();
-    let result = aside::run(move || new.write(user)).await;
+    let result = aside::run(move || write(new)).await;
     match result.context("the process is ending").and_then(|written| written) {
         Ok(()) => *written = now,
-        Err(error) => {
-            tracing::warn!(error = failure::line(&error), "where devices are is not written down");
-        }
+        Err(error) => tracing::warn!(error = failure::line(&error), "{otherwise}"),
     }
 }
 
