@@ -14,6 +14,10 @@ const WAIT_SHARE: u32 = 16;
 const GROWTH: u64 = 32;
 const QUICKEST_GROWTH: u64 = 4;
 const STEADY_ROUNDS: u32 = 4;
+/// Where a queue was last seen it grows steadily for so many rounds, and quicker only up to this part of it: rounds
+/// without a queue came of losses, or of the other controller's short window, and not of a quicker path.
+const REMEMBERED: u32 = 24;
+const NEARLY_FULL: (u64, u64) = (15, 16);
 /// It keeps at least this (RFC 9002 §7.2 has two datagrams; what is lost must be noticed).
 const LEAST: u64 = 4 * 1_200;
 /// So many bytes of a round tell of a queue (RFC 9406 §4.2 has eight packets).
@@ -43,6 +47,8 @@ pub(super) struct ShortQueue {
     last_rate: u64,
     /// `None` until a queue was seen.
     window: Option<u64>,
+    /// The window that the last queue left.
+    full: u64,
     /// Rounds in a row without a queue.
     free: u32,
     /// Rounds in a row with a queue.
@@ -54,6 +60,16 @@ pub(super) struct ShortQueue {
 fn growth(free: u32) -> u64 {
     let quicker = free.saturating_sub(STEADY_ROUNDS).min(u64::BITS - 1);
     (GROWTH >> quicker).max(QUICKEST_GROWTH)
+}
+
+/// What a window becomes after `free` rounds without a queue, of a path that last had one when it was `full`.
+fn grown(window: u64, free: u32, full: u64) -> u64 {
+    let by = |part| window.saturating_add(window / part);
+    if free >= REMEMBERED {
+        return by(growth(free));
+    }
+    let (part, of) = NEARLY_FULL;
+    by(growth(free)).min((full / of * part).max(by(GROWTH)))
 }
 
 impl Round {
@@ -69,6 +85,7 @@ impl ShortQueue {
             round: None,
             last_rate: 0,
             window: None,
+            full: u64::MAX,
             free: 0,
             fruitless: 0,
             given_up: None,
@@ -96,12 +113,13 @@ impl ShortQueue {
             self.fruitless = 0;
         } else if took > target {
             let fits = u128::from(rate) * target.as_nanos() / 1_000_000_000;
-            self.window = Some(u64::try_from(fits).unwrap_or(u64::MAX).max(LEAST));
+            self.full = u64::try_from(fits).unwrap_or(u64::MAX).max(LEAST);
+            self.window = Some(self.full);
             (self.free, self.fruitless) = (0, self.fruitless + 1);
         } else {
             (self.free, self.fruitless) = (self.free.saturating_add(1), 0);
-            let part = growth(self.free);
-            self.window = self.window.map(|window| window.saturating_add(window / part).min(inner));
+            let (free, full) = (self.free, self.full);
+            self.window = self.window.map(|window| grown(window, free, full).min(inner));
         }
         if self.fruitless >= FRUITLESS {
             (self.window, self.fruitless, self.given_up) = (None, 0, Some(now));
@@ -145,6 +163,35 @@ mod tests {
     /// 20 Mbit/s.
     const RATE: u64 = 2_500_000;
     const BASE: Duration = Duration::from_millis(50);
+
+    /// A path of 50 ms without queue, as full as the window has it.
+    struct Steady {
+        now: Instant,
+        queue: ShortQueue,
+    }
+
+    impl Steady {
+        fn new() -> Self {
+            let (now, mut queue) = (Instant::now(), ShortQueue::new());
+            queue.on_ack(now, now - BASE, 1_200);
+            Self { now, queue }
+        }
+
+        /// Goes on for `rounds`; what a window does is seen a round later. Returns how long the queue is then.
+        fn go(&mut self, inner: u64, rounds: u32) -> Duration {
+            let mut wait = Duration::ZERO;
+            for _ in 0..rounds {
+                let window = self.queue.window(inner);
+                let waiting = window.saturating_sub(RATE * BASE.as_millis() as u64 / 1000);
+                wait = Duration::from_nanos(waiting * 1_000_000_000 / RATE);
+                let sent = self.now;
+                self.now += BASE + wait;
+                self.queue.on_ack(self.now, sent, window);
+                self.queue.on_end_acks(self.now, inner, false);
+            }
+            wait
+        }
+    }
 
     /// A path of 50 ms without queue, as full as the window has it, for `rounds`; `other` bytes of somebody else
     /// are in its queue, and single round trips are longer by up to `jitter`. Returns how long the queue is then
@@ -218,6 +265,25 @@ mod tests {
     #[test]
     fn growth_is_steady_before_it_is_quick() {
         assert_eq!([1, 4, 5, 6, 7, 20].map(growth), [32, 32, 16, 8, 4, 4]);
+    }
+
+    #[test]
+    fn below_a_full_path_growth_is_quick_and_at_it_steady_until_it_is_long_ago() {
+        assert_eq!(grown(32_000, 7, 64_000), 40_000);
+        assert_eq!(grown(56_000, 7, 64_000), 60_000, "not past it");
+        assert_eq!(grown(64_000, 7, 64_000), 66_000);
+        assert_eq!(grown(64_000, REMEMBERED, 64_000), 80_000, "the path may be quicker by now");
+    }
+
+    #[test]
+    fn when_the_other_controller_had_a_short_window_for_a_while_no_long_queue_follows() {
+        let mut path = Steady::new();
+        path.go(250_000, 50);
+        // BBR looks for the shortest round trip: three quarters of what the path holds, for 200 ms.
+        path.go(93_750, 5);
+        let longest = (0..40).map(|_| path.go(250_000, 1)).max().unwrap_or_default();
+        assert!(longest <= 8 * MS, "{longest:?}");
+        assert!(path.queue.window(250_000) >= 120_000);
     }
 
     #[test]
