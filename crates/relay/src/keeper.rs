@@ -270,12 +270,12 @@ impl Relation {
             return Err(End::Unknown(io::ErrorKind::AddrNotAvailable.into()));
         };
         let key = Key::new(&reserved.key);
-        let relay = at(&connection.0).unwrap_or(first.relay);
+        let way = way_of(&connection.0).unwrap_or(Locator::Direct(first.relay));
         stock.begin(key.clone(), reserved.spares, first);
-        stock.dial_from(relay);
+        stock.dial_by(way);
         stock.fill();
         crossing.begin(key, first);
-        crossing.dial_from(relay);
+        crossing.dial_from(relay_of(way));
         // A client's first packet would be lost before. Where UDP is blocked, there is TCP.
         let limit = round_trip(&connection.0).saturating_mul(3).clamp(*OPENING.start(), *OPENING.end());
         let _ = tokio::time::timeout(limit, crossing.opened()).await;
@@ -293,10 +293,10 @@ impl Relation {
         let mut proof: Option<BoxFuture<'_, Result<Vec<u8>, End>>> = None;
         let mut wish = Wish::default();
         loop {
-            let relay = at(&connection.0).unwrap_or(first.relay);
-            stock.dial_from(relay);
+            let way = way_of(&connection.0).unwrap_or(Locator::Direct(first.relay));
+            stock.dial_by(way);
             stock.fill();
-            crossing.dial_from(relay);
+            crossing.dial_from(relay_of(way));
             if let Some(wanted) = wish.next(&self.endpoint, &places, crossing) {
                 write.write_all(&wanted.encode()).await?;
             }
@@ -366,7 +366,7 @@ impl Relation {
     ) -> Vec<RelayedAddr> {
         let known = || {
             let direct = Locator::list(&addr.addrs).into_iter().map(|place| place.address());
-            at(connection).into_iter().chain(direct).collect()
+            way_of(connection).map(relay_of).into_iter().chain(direct).collect()
         };
         let all = if reserved.addresses.is_empty() { known() } else { reserved.addresses.clone() };
         let mut places: Vec<RelayedAddr> = Vec::new();
@@ -387,13 +387,13 @@ fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
     !set.contains(ip) && !all_loopback
 }
 
-/// Where the relay was reached last.
-fn at(connection: &Connection) -> Option<SocketAddr> {
-    connection.stats().paths.first().map(|path| relay_of(path.remote))
+/// How the relay was reached last.
+fn way_of(connection: &Connection) -> Option<Locator> {
+    connection.stats().paths.first().map(|path| path.remote)
 }
 
-/// The relay's own address, also where an HTTP proxy leads there: that is no place for clients, and takes no
-/// spares.
+/// The relay's own address, also where an HTTP proxy leads there: that is no place for clients, and passes no
+/// datagrams on.
 fn relay_of(remote: Locator) -> SocketAddr {
     match remote {
         Locator::Proxied(Proxied { place, .. }) => Locator::from(place).address(),

@@ -3,17 +3,18 @@
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use whimbrel_base::RelayedAddr;
-use whimbrel_transport::{AddressSet, Endpoint, Watch};
+use whimbrel_transport::{AddressSet, Endpoint, Locator, Watch, Watched};
 
-use super::is_gone;
+use super::{is_gone, relay_of};
 use crate::spare::{Key, Offer, START, decode_start};
 use crate::splice::tune;
 
@@ -38,6 +39,8 @@ enum News {
     Started,
     /// It could not be made, or has ended. Whether it had been offered, and why it ended.
     Ended { offered: bool, why: String },
+    /// The relay is reached in another way before it was made: that says nothing of either.
+    Outdated,
 }
 
 /// Attempts that have failed, with none between them that did not.
@@ -64,7 +67,8 @@ pub(super) struct Stock {
     /// Of the present reservation.
     key: Option<Key>,
     place: Option<RelayedAddr>,
-    relay: Option<SocketAddr>,
+    /// How the relay is reached: spares go the same way.
+    way: Watched<Option<Locator>>,
     wanted: usize,
     tasks: JoinSet<()>,
     reports: mpsc::UnboundedReceiver<News>,
@@ -93,7 +97,7 @@ impl Stock {
             origins: Arc::new(Mutex::new(Origins { by_ip: HashMap::new(), next })),
             key: None,
             place: None,
-            relay: None,
+            way: Watched::new(None),
             wanted: 0,
             tasks: JoinSet::new(),
             reports,
@@ -116,14 +120,14 @@ impl Stock {
         (self.key, self.place, self.wanted) = (Some(key), Some(place), spares.into());
     }
 
-    /// Where the relay is reached now.
-    pub(super) fn dial_from(&mut self, relay: SocketAddr) {
-        self.relay = Some(relay);
+    /// How the relay is reached now. Spares that are being made in another way are given up.
+    pub(super) fn dial_by(&mut self, way: Locator) {
+        self.way.update_if(|known| known.replace(way) != Some(way));
     }
 
     /// Why no client can be served over TCP, if no spare could be opened for a while.
     pub(super) fn problem(&self) -> Option<String> {
-        let (failing, relay) = (self.failing.as_ref()?, self.relay?);
+        let (failing, relay) = (self.failing.as_ref()?, relay_of(self.way.current()?));
         (self.waiting == 0 && failing.last.duration_since(failing.since) >= LASTING)
             .then(|| format!("no TCP connection to {relay} can be opened: {}", failing.why))
     }
@@ -146,7 +150,7 @@ impl Stock {
     }
 
     fn open(&mut self) {
-        let (Some(key), Some(place), Some(relay)) = (self.key.clone(), self.place, self.relay) else {
+        let (Some(key), Some(place), Some(way)) = (self.key.clone(), self.place, self.way.current()) else {
             return;
         };
         if self.dialling >= MAX_DIALLING {
@@ -161,7 +165,8 @@ impl Stock {
             origins: self.origins.clone(),
             key,
             place,
-            relay,
+            way,
+            present: self.way.watch(),
             number,
             report: self.report.clone(),
         };
@@ -218,6 +223,7 @@ impl Stock {
                 self.not_before = Some(Instant::now() + self.pause);
                 self.pause = (self.pause * 2).min(LONGEST_PAUSE);
             }
+            News::Outdated => self.dialling = self.dialling.saturating_sub(1),
         }
     }
 }
@@ -229,22 +235,36 @@ struct Spare {
     origins: Arc<Mutex<Origins>>,
     key: Key,
     place: RelayedAddr,
-    relay: SocketAddr,
+    way: Locator,
+    /// How the relay is reached by now.
+    present: Watch<Option<Locator>>,
     number: u64,
     report: mpsc::UnboundedSender<News>,
 }
 
 impl Spare {
     async fn run(self) {
+        let mut present = self.present.clone();
+        let connected = tokio::select! {
+            connected = tokio::time::timeout(DIAL, self.endpoint.connect_tcp(self.way)) => connected,
+            Some(_) = present.wait_for(|now| *now != Some(self.way)) => {
+                let _ = self.report.send(News::Outdated);
+                return;
+            }
+        };
         let mut offered = false;
-        if let Err(error) = self.serve(&mut offered).await {
-            tracing::debug!(relay = %self.relay, number = self.number, %error, "spare over");
+        let served = match connected {
+            Ok(Ok(connected)) => self.serve(connected.socket, &mut offered).await,
+            Ok(Err(error)) => Err(error),
+            Err(elapsed) => Err(elapsed.into()),
+        };
+        if let Err(error) = served {
+            tracing::debug!(way = %self.way, number = self.number, %error, "spare over");
             let _ = self.report.send(News::Ended { offered, why: error.to_string() });
         }
     }
 
-    async fn serve(&self, offered: &mut bool) -> io::Result<()> {
-        let mut socket = tokio::time::timeout(DIAL, self.endpoint.connect_tcp(self.relay)).await??;
+    async fn serve(&self, mut socket: TcpStream, offered: &mut bool) -> io::Result<()> {
         tune(&socket)?;
         let local = socket.local_addr()?.ip().to_canonical();
         let offer = Offer { token: self.place.token, origin: self.origin(local), number: self.number };

@@ -10,7 +10,7 @@ use whimbrel_base::address::AddressScope;
 use whimbrel_base::relayed::Place;
 
 use super::Candidate;
-use crate::locator::{Locator, Proxied};
+use crate::locator::{Locator, Proxied, canonical};
 use whimbrel_base::order;
 
 /// The longest head of an answer.
@@ -75,6 +75,16 @@ impl HttpProxy {
         through.into_iter().map(|(_, way)| way).take(MAX_PLACES).collect()
     }
 
+    /// The way through the proxy to an address, if it is asked for that.
+    pub(crate) fn way(&self, to: SocketAddr) -> Option<Proxied> {
+        self.serves(to.ip()).then_some(Proxied { proxy: self.at, place: Place::Direct(to) })
+    }
+
+    /// Whether it is the proxy that is reached there.
+    pub(crate) fn is_at(&self, at: SocketAddr) -> bool {
+        canonical(self.at) == canonical(at)
+    }
+
     /// Whether it is asked for an address.
     fn serves(&self, ip: IpAddr) -> bool {
         AddressScope::of(ip) == AddressScope::Global
@@ -85,7 +95,7 @@ impl HttpProxy {
     ///
     /// # Errors
     /// If it says no, or something else.
-    pub(super) async fn ask(&self, socket: &mut TcpStream, to: SocketAddr) -> io::Result<()> {
+    pub(crate) async fn ask(&self, socket: &mut TcpStream, to: SocketAddr) -> io::Result<()> {
         let header = |value: &String| format!("Proxy-Authorization: {value}\r\n");
         let authorization = self.authorization.as_ref().map(header).unwrap_or_default();
         let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{authorization}\r\n");
@@ -187,6 +197,17 @@ mod tests {
         assert_eq!(through(&without, &ways), [""; 0]);
         let without = proxy().without([(ip("203.0.113.2"), 32), (ip("203.0.113.5"), 32), (ip("::"), 0)]);
         assert_eq!(through(&without, &ways), [by("203.0.113.1:4480")]);
+        // What is no path goes the same way.
+        let plain = |text: &str| without.way(text.parse().unwrap()).map(|way| way.to_string());
+        assert_eq!(plain("203.0.113.1:4480"), Some(by("203.0.113.1:4480")));
+        assert_eq!((plain("203.0.113.5:443"), plain("10.0.0.9:443")), (None, None));
+    }
+
+    #[test]
+    fn a_proxy_is_the_same_one_where_a_socket_of_both_families_names_it() {
+        let is_at = |text: &str| proxy().is_at(text.parse().unwrap());
+        assert!(is_at("10.0.0.1:3128") && is_at("[::ffff:10.0.0.1]:3128"));
+        assert!(!is_at("10.0.0.1:3129") && !is_at("10.0.0.2:3128"));
     }
 
     #[test]
