@@ -11,11 +11,15 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use homes::{figures, json_of};
 use machines::{LIMIT, random, silent, wait_for, wait_for_server, whimbrel};
+use whimbrel_base::{EndpointAddr, SecretKey};
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, require};
+use whimbrel_relay::{Listed, pool};
+use whimbrel_transport::{Config, Endpoint, HttpProxy};
 
 const PROXY: &str = "10.1.0.1:8888";
 const VPS: &str = "203.0.113.5:443";
@@ -45,6 +49,7 @@ struct Office {
     _proxy: HostChild,
     folder: tempfile::TempDir,
     laptop: Host,
+    between: Host,
     vps: Host,
     _links: [Link; 2],
     lab: Lab,
@@ -75,7 +80,7 @@ impl Office {
         let proxy = tinyproxy(&between, folder.path());
         let direct: SocketAddr = VPS.parse().unwrap();
         laptop.run(|| TcpStream::connect_timeout(&direct, Duration::from_secs(1))).unwrap_err();
-        Self { _proxy: proxy, folder, laptop, vps, _links: [inside, outside], lab }
+        Self { _proxy: proxy, folder, laptop, between, vps, _links: [inside, outside], lab }
     }
 
     fn command(&self, host: &Host, user: &str) -> HostCommand {
@@ -205,6 +210,40 @@ fn a_server_whose_network_lets_out_what_a_proxy_connects_is_reached_through_its_
     let status = json_of(office.command(&office.laptop, "laptop").args(["status", "--json"]));
     let relays = status[0]["relays"].as_array().unwrap();
     assert!(relays.len() == 1 && relays[0]["unserved"].is_null(), "{status}");
+}
+
+#[test]
+fn relays_of_a_group_are_measured_through_a_proxy_where_nothing_else_gets_out() {
+    if !require!() {
+        return;
+    }
+    let office = Office::new(Out::Nothing);
+    let away = Duration::from_millis(400);
+    let far = office.lab.host("far").unwrap();
+    let link = office.lab.link(&far, &office.between, LinkSpec::default().delay(away)).unwrap();
+    link.end(&office.between).add_address("198.51.1.1/24").unwrap();
+    link.end(&far).add_address("198.51.1.5/24").unwrap();
+    let member = |host: &Host, name: &str, at: &str| {
+        let (name, at): (_, SocketAddr) = (name.parse().unwrap(), at.parse().unwrap());
+        let listener = host.run(|| TcpListener::bind(at)).unwrap();
+        let addr = EndpointAddr::new(SecretKey::generate().id(), [at]);
+        (listener, Listed { name, addr, state: None })
+    };
+    let (_near, near) = member(&office.vps, "near.ada@example.org", VPS);
+    let (_far, far) = member(&far, "far.ada@example.org", "198.51.1.5:443");
+    let runtime = office.laptop.runtime(1).unwrap();
+    let measured = |http_proxy: Option<Arc<HttpProxy>>, member: &Listed| {
+        runtime.block_on(async {
+            let config = Config { http_proxy, ..Config::default() };
+            let endpoint = Endpoint::builder().config(config).bind().await.unwrap();
+            pool::measure(&endpoint, std::slice::from_ref(member)).await.get(&member.id()).copied()
+        })
+    };
+    assert_eq!(measured(None, &near), None, "it is reached without the proxy");
+    let proxy = || Some(Arc::new(HttpProxy::new(PROXY.parse().unwrap())));
+    let (near, far) = (measured(proxy(), &near).unwrap(), measured(proxy(), &far).unwrap());
+    // The way behind the proxy counts.
+    assert!(far >= 2 * away && near < far, "{near:?}, {far:?}");
 }
 
 #[test]
