@@ -243,7 +243,7 @@ fn relays_of_a_group_are_measured_through_a_proxy_where_nothing_else_gets_out() 
     let proxy = || Some(Arc::new(HttpProxy::new(PROXY.parse().unwrap())));
     let (near, far) = (measured(proxy(), &near).unwrap(), measured(proxy(), &far).unwrap());
     // The way behind the proxy counts.
-    assert!(far >= 2 * away && near < far, "{near:?}, {far:?}");
+    assert!(far >= away + away / 2 && near < far, "{near:?}, {far:?}");
 }
 
 #[test]
