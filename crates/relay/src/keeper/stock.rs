@@ -121,7 +121,7 @@ impl Stock {
     }
 
     /// How the relay is reached now. Spares that are being made in another way are given up.
-    pub(super) fn dial_by(&mut self, way: Locator) {
+    pub(super) fn dial_by(&self, way: Locator) {
         self.way.update_if(|known| known.replace(way) != Some(way));
     }
 
