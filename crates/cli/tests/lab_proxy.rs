@@ -66,7 +66,7 @@ impl Office {
         let between = between.unwrap();
         if out == Out::Udp {
             let drops = "type filter hook forward priority 0; policy accept; meta l4proto tcp drop";
-            between.nft(format!("table inet office {{ chain forward {{ {drops}; }} }}\n")).unwrap();
+            between.nft(format!("table inet office {{\n chain forward {{ {drops}; }}\n}}\n")).unwrap();
         }
         let inside = lab.link(&laptop, &between, LinkSpec::default()).unwrap();
         inside.end(&between).add_address("10.1.0.1/24").unwrap();
