@@ -14,7 +14,7 @@ use crate::carrier::{CarrierKind, stream_socket};
 use crate::dial::fits;
 use crate::locator::{Locator, Proxied};
 
-/// How long a place is dialled directly before the HTTP proxy is asked for it too: as where paths are dialled.
+/// How long a place is dialled directly before the HTTP proxy is asked for it too, as for paths.
 const HEAD_START: Duration = Duration::from_millis(250);
 /// Connections that an HTTP proxy is asked for at the same time: it serves others of the network too.
 pub(super) const PROXY_TURNS: usize = 32;
@@ -30,14 +30,15 @@ pub struct PlainTcp {
 }
 
 impl Endpoint {
-    /// Opens a plain TCP connection, from an address that this endpoint may use. A place that does not answer within
-    /// 250 ms is asked of the endpoint's [HTTP proxy](crate::Config::http_proxy) as well, if it has one for such
-    /// places, and the first connection that stands is taken. A [proxied](Locator::Proxied) place, as paths have it,
-    /// is asked of the proxy alone. A proxy connects at most 32 of them at the same time; further ones wait.
+    /// Opens a plain TCP connection, from an address that this endpoint may use. Where that takes longer than
+    /// 250 ms, the endpoint's [HTTP proxy](crate::Config::http_proxy) is asked for the place as well, if it has one
+    /// for such places, and the first connection that stands is taken. For a [proxied](Locator::Proxied) place, as
+    /// paths have it, the proxy alone is asked: for at most 32 connections at the same time; further ones wait.
+    /// Cancel-safe.
     ///
     /// # Errors
-    /// When there is no such address, or nobody accepts there, or the proxy does not connect. Has no time limit but
-    /// the system's.
+    /// When there is no such address, or nobody accepts there, or the proxy does not connect. Has no time limit
+    /// but the system's.
     pub async fn connect_tcp(&self, remote: Locator) -> io::Result<PlainTcp> {
         if let Some(proxied) = remote.proxied() {
             return self.connect_by_proxy(proxied).await;
