@@ -215,8 +215,8 @@ async fn tell_who_is_unserved(mut news: Watch<Keeping>, quiet: bool) {
     if let Some(now) = news.wait_for(|now| unserved(now).is_some()).await
         && let Some(why) = unserved(&now)
     {
-        let what = "clients reach this host through the relay over QUIC at most, and not at all where UDP does \
-                    not get out; if an HTTP proxy gets out, name it in HTTPS_PROXY";
+        let what = "clients reach this host through the relay over QUIC at most, and not at all where UDP \
+                    does not get out; if an HTTP proxy gets out, name it in HTTPS_PROXY";
         output::note(quiet, format!("{why}: {what}"));
     }
 }

@@ -73,8 +73,8 @@ pub async fn measure(endpoint: &Endpoint, members: &[Listed]) -> HashMap<Endpoin
     measured
 }
 
-/// A round trip of TCP to a relay, at the address that answers first: directly, or through the endpoint's HTTP
-/// proxy where nothing else gets out.
+/// A round trip of TCP to a relay, at the address that answers first: directly, or through the endpoint's
+/// HTTP proxy where nothing else gets out.
 async fn round_trip(endpoint: &Endpoint, addr: &EndpointAddr) -> Option<Duration> {
     let direct = Locator::list(&addr.addrs).into_iter().filter(|place| matches!(place, Locator::Direct(_)));
     let mut attempts = JoinSet::new();

@@ -239,8 +239,8 @@ fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Takes bytes for what a router says: for the answer to a search, for one of HTTP, and for the text of one that
-/// has done what it was asked.
+/// Takes bytes for what a router says: for the answer to a search, for one of HTTP, and for the text of one
+/// that has done what it was asked.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn decode_anything(bytes: &[u8]) {
     let router = SocketAddrV6::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), 5351, 0, 3);

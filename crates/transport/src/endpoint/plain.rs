@@ -31,14 +31,14 @@ pub struct PlainTcp {
 
 impl Endpoint {
     /// Opens a plain TCP connection, from an address that this endpoint may use. Where that takes longer than
-    /// 250 ms, the endpoint's [HTTP proxy](crate::Config::http_proxy) is asked for the place as well, if it has one
-    /// for such places, and the first connection that stands is taken. For a [proxied](Locator::Proxied) place, as
-    /// paths have it, the proxy alone is asked: for at most 32 connections at the same time; further ones wait.
-    /// Cancel-safe.
+    /// 250 ms, the endpoint's [HTTP proxy](crate::Config::http_proxy) is asked for the place as well, if it
+    /// has one for such places, and the first connection that stands is taken. For a
+    /// [proxied](Locator::Proxied) place, as paths have it, the proxy alone is asked: for at most 32
+    /// connections at the same time; further ones wait. Cancel-safe.
     ///
     /// # Errors
-    /// When there is no such address, or nobody accepts there, or the proxy does not connect. Has no time limit
-    /// but the system's.
+    /// When there is no such address, or nobody accepts there, or the proxy does not connect. Has no time
+    /// limit but the system's.
     pub async fn connect_tcp(&self, remote: Locator) -> io::Result<PlainTcp> {
         if let Some(proxied) = remote.proxied() {
             return self.connect_by_proxy(proxied).await;
