@@ -298,3 +298,55 @@ impl Spare {
         origin
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use socket2::{Domain, Socket, Type};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+    use whimbrel_base::RelayToken;
+    use whimbrel_transport::ManualMonitor;
+
+    use super::*;
+    use crate::spare::OFFER;
+
+    /// No step takes longer.
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// A place that answers nobody: as many wait there as may.
+    fn silent() -> (SocketAddr, Socket, std::net::TcpStream) {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 141, 2], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let at = listener.local_addr().unwrap().as_socket().unwrap();
+        let waiting = std::net::TcpStream::connect(at).unwrap();
+        (at, listener, waiting)
+    }
+
+    #[tokio::test]
+    async fn a_spare_that_is_being_made_in_a_way_that_is_left_is_made_in_the_present_one() {
+        let monitor = ManualMonitor::new([IpAddr::from([127, 0, 141, 1])]);
+        let endpoint = Endpoint::builder().monitor(monitor).bind().await.unwrap();
+        let (silent, _listener, _waiting) = silent();
+        let relay = TcpListener::bind("127.0.141.3:0").await.unwrap();
+        let at = relay.local_addr().unwrap();
+        let (key, token) = (Key::new(&[1; 32]), RelayToken::from_bytes([7; 10]));
+        let mut stock = Stock::new(endpoint);
+        stock.begin(key.clone(), 1, RelayedAddr { relay: at, token });
+        stock.dial_by(Locator::Direct(silent));
+        stock.fill();
+        tokio::task::yield_now().await;
+        stock.dial_by(Locator::Direct(at));
+        timeout(LIMIT, stock.news()).await.unwrap();
+        assert_eq!(stock.dialling, 0);
+        assert!(stock.failing.is_none() && stock.not_before.is_none(), "it says nothing of the present way");
+        stock.fill();
+        let (mut socket, _) = timeout(LIMIT, relay.accept()).await.unwrap().unwrap();
+        let mut offer = [0; OFFER];
+        timeout(LIMIT, socket.read_exact(&mut offer)).await.unwrap().unwrap();
+        assert!(Offer::decode(&offer).is_some_and(|offer| offer.token == token));
+    }
+}
