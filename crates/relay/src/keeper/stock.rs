@@ -303,6 +303,7 @@ impl Spare {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::SocketAddr;
+    use std::os::fd::OwnedFd;
 
     use socket2::{Domain, Socket, Type};
     use tokio::net::TcpListener;
@@ -316,21 +317,21 @@ mod tests {
     /// No step takes longer.
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// A place that answers nobody: as many wait there as may.
-    fn silent() -> (SocketAddr, Socket, std::net::TcpStream) {
+    /// A place that answers nobody for as long as these are open: as many wait there as may.
+    fn silent() -> (SocketAddr, [OwnedFd; 2]) {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         listener.bind(&SocketAddr::from(([127, 0, 141, 2], 0)).into()).unwrap();
         listener.listen(0).unwrap();
         let at = listener.local_addr().unwrap().as_socket().unwrap();
         let waiting = std::net::TcpStream::connect(at).unwrap();
-        (at, listener, waiting)
+        (at, [listener.into(), waiting.into()])
     }
 
     #[tokio::test]
     async fn a_spare_that_is_being_made_in_a_way_that_is_left_is_made_in_the_present_one() {
         let monitor = ManualMonitor::new([IpAddr::from([127, 0, 141, 1])]);
         let endpoint = Endpoint::builder().monitor(monitor).bind().await.unwrap();
-        let (silent, _listener, _waiting) = silent();
+        let (silent, _open) = silent();
         let relay = TcpListener::bind("127.0.141.3:0").await.unwrap();
         let at = relay.local_addr().unwrap();
         let (key, token) = (Key::new(&[1; 32]), RelayToken::from_bytes([7; 10]));
