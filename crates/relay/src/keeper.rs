@@ -270,12 +270,9 @@ impl Relation {
             return Err(End::Unknown(io::ErrorKind::AddrNotAvailable.into()));
         };
         let key = Key::new(&reserved.key);
-        let way = way_of(&connection.0).unwrap_or(Locator::Direct(first.relay));
         stock.begin(key.clone(), reserved.spares, first);
-        stock.dial_by(way);
-        stock.fill();
         crossing.begin(key, first);
-        crossing.dial_from(relay_of(way));
+        follow(&connection.0, stock, crossing);
         // A client's first packet would be lost before. Where UDP is blocked, there is TCP.
         let limit = round_trip(&connection.0).saturating_mul(3).clamp(*OPENING.start(), *OPENING.end());
         let _ = tokio::time::timeout(limit, crossing.opened()).await;
@@ -293,10 +290,7 @@ impl Relation {
         let mut proof: Option<BoxFuture<'_, Result<Vec<u8>, End>>> = None;
         let mut wish = Wish::default();
         loop {
-            let way = way_of(&connection.0).unwrap_or(Locator::Direct(first.relay));
-            stock.dial_by(way);
-            stock.fill();
-            crossing.dial_from(relay_of(way));
+            follow(&connection.0, stock, crossing);
             if let Some(wanted) = wish.next(&self.endpoint, &places, crossing) {
                 write.write_all(&wanted.encode()).await?;
             }
@@ -390,6 +384,16 @@ fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
 /// How the relay was reached last.
 fn way_of(connection: &Connection) -> Option<Locator> {
     connection.stats().paths.first().map(|path| path.remote)
+}
+
+/// Has spares and datagrams go where the control connection goes, or went last: there the relay has shown its key.
+/// Where it says to be is for clients, and may be anybody's.
+fn follow(connection: &Connection, stock: &mut Stock, crossing: &mut Crossing) {
+    if let Some(way) = way_of(connection) {
+        stock.dial_by(way);
+        crossing.dial_from(relay_of(way));
+    }
+    stock.fill();
 }
 
 /// The relay's own address, also where an HTTP proxy leads there: that is no place for clients, and passes no

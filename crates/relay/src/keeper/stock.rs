@@ -24,6 +24,9 @@ const DIAL: Duration = Duration::from_secs(10);
 const WORD: Duration = Duration::from_secs(10);
 /// Connections that are being made at once, whatever the relay wants.
 const MAX_DIALLING: usize = 64;
+/// Spares that are made and wait, whatever the relay wants: each holds a connection of this host, and perhaps of
+/// its network's proxy.
+const MAX_SPARES: usize = 256;
 /// After a spare that could not be made, or that the relay did not keep.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -67,7 +70,7 @@ pub(super) struct Stock {
     /// Of the present reservation.
     key: Option<Key>,
     place: Option<RelayedAddr>,
-    /// How the relay is reached: spares go the same way.
+    /// How the relay is reached, once that is known: spares go the same way.
     way: Watched<Option<Locator>>,
     wanted: usize,
     tasks: JoinSet<()>,
@@ -117,12 +120,19 @@ impl Stock {
         let (report, reports) = mpsc::unbounded_channel();
         (self.report, self.reports) = (report, reports);
         (self.dialling, self.waiting, self.not_before, self.failing) = (0, 0, None, None);
-        (self.key, self.place, self.wanted) = (Some(key), Some(place), spares.into());
+        (self.key, self.place, self.wanted) = (Some(key), Some(place), usize::from(spares).min(MAX_SPARES));
+        // It may be another relay.
+        self.way.set(None);
     }
 
     /// How the relay is reached now. Spares that are being made in another way are given up.
-    pub(super) fn dial_by(&self, way: Locator) {
-        self.way.update_if(|known| known.replace(way) != Some(way));
+    pub(super) fn dial_by(&mut self, way: Locator) {
+        if self.way.current() == Some(way) {
+            return;
+        }
+        self.way.set(Some(way));
+        // What failed in another way says nothing of this one.
+        (self.pause, self.not_before, self.failing) = (FIRST_PAUSE, None, None);
     }
 
     /// Why no client can be served over TCP, if no spare could be opened for a while.
@@ -139,9 +149,9 @@ impl Stock {
         (0..missing).for_each(|_| self.open());
     }
 
-    /// Opens spares until there are enough.
+    /// Opens spares until there are enough, if it is known how.
     pub(super) fn fill(&mut self) {
-        if self.not_before.is_some_and(|at| at > Instant::now()) {
+        if self.way.current().is_none() || self.not_before.is_some_and(|at| at > Instant::now()) {
             return;
         }
         while self.dialling + self.waiting < self.wanted && self.dialling < MAX_DIALLING {
@@ -153,7 +163,7 @@ impl Stock {
         let (Some(key), Some(place), Some(way)) = (self.key.clone(), self.place, self.way.current()) else {
             return;
         };
-        if self.dialling >= MAX_DIALLING {
+        if self.dialling >= MAX_DIALLING || self.dialling + self.waiting >= MAX_SPARES {
             return;
         }
         self.dialling += 1;
@@ -327,20 +337,24 @@ mod tests {
         (at, [listener.into(), waiting.into()])
     }
 
-    #[tokio::test]
-    async fn a_spare_that_is_being_made_in_a_way_that_is_left_is_made_in_the_present_one() {
+    /// A stock of a server in 127.0.141.0/24, and what takes its spares.
+    async fn stock() -> (Stock, TcpListener, RelayedAddr) {
         let monitor = ManualMonitor::new([IpAddr::from([127, 0, 141, 1])]);
         let endpoint = Endpoint::builder().monitor(monitor).bind().await.unwrap();
+        let listener = TcpListener::bind("127.0.141.3:0").await.unwrap();
+        let relay = listener.local_addr().unwrap();
+        (Stock::new(endpoint), listener, RelayedAddr { relay, token: RelayToken::from_bytes([7; 10]) })
+    }
+
+    #[tokio::test]
+    async fn a_spare_that_is_being_made_in_a_way_that_is_left_is_made_in_the_present_one() {
+        let (mut stock, relay, place) = stock().await;
         let (silent, _open) = silent();
-        let relay = TcpListener::bind("127.0.141.3:0").await.unwrap();
-        let at = relay.local_addr().unwrap();
-        let (key, token) = (Key::new(&[1; 32]), RelayToken::from_bytes([7; 10]));
-        let mut stock = Stock::new(endpoint);
-        stock.begin(key.clone(), 1, RelayedAddr { relay: at, token });
+        stock.begin(Key::new(&[1; 32]), 1, place);
         stock.dial_by(Locator::Direct(silent));
         stock.fill();
         tokio::task::yield_now().await;
-        stock.dial_by(Locator::Direct(at));
+        stock.dial_by(Locator::Direct(place.relay));
         timeout(LIMIT, stock.news()).await.unwrap();
         assert_eq!(stock.dialling, 0);
         assert!(stock.failing.is_none() && stock.not_before.is_none(), "it says nothing of the present way");
@@ -348,6 +362,52 @@ mod tests {
         let (mut socket, _) = timeout(LIMIT, relay.accept()).await.unwrap().unwrap();
         let mut offer = [0; OFFER];
         timeout(LIMIT, socket.read_exact(&mut offer)).await.unwrap().unwrap();
-        assert!(Offer::decode(&offer).is_some_and(|offer| offer.token == token));
+        assert!(Offer::decode(&offer).is_some_and(|offer| offer.token == place.token));
+    }
+
+    #[tokio::test]
+    async fn what_failed_in_another_way_holds_up_no_spare() {
+        let (mut stock, relay, place) = stock().await;
+        stock.begin(Key::new(&[1; 32]), 1, place);
+        let why = "no route".to_owned();
+        stock.note(&News::Ended { offered: false, why });
+        stock.not_before = Some(Instant::now() + 2 * LIMIT);
+        stock.dial_by(Locator::Direct(place.relay));
+        stock.fill();
+        timeout(LIMIT, relay.accept()).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn no_spare_is_opened_where_the_relay_only_says_to_be() {
+        let (mut stock, _relay, place) = stock().await;
+        for _ in 0..2 {
+            stock.begin(Key::new(&[1; 32]), 8, place);
+            stock.fill();
+            stock.wanted(8);
+            assert_eq!(stock.dialling, 0, "it is not known how the relay is reached");
+            stock.dial_by(Locator::Direct(place.relay));
+            stock.fill();
+            assert_eq!(stock.dialling, 8);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_relay_that_wants_spares_without_end_gets_a_bounded_number() {
+        // They wait in the listener's queue.
+        let (mut stock, _relay, place) = stock().await;
+        stock.begin(Key::new(&[1; 32]), u16::MAX, place);
+        stock.dial_by(Locator::Direct(place.relay));
+        let all_wait = async {
+            while stock.waiting < MAX_SPARES {
+                stock.wanted(u16::MAX);
+                stock.fill();
+                assert!(stock.dialling <= MAX_DIALLING && stock.dialling + stock.waiting <= MAX_SPARES);
+                stock.news().await;
+            }
+        };
+        timeout(LIMIT, all_wait).await.unwrap();
+        stock.wanted(u16::MAX);
+        stock.fill();
+        assert_eq!((stock.dialling, stock.waiting), (0, MAX_SPARES));
     }
 }

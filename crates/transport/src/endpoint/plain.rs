@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 use socket2::Domain;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
 
 use super::Endpoint;
 use crate::carrier::{CarrierKind, stream_socket};
@@ -16,6 +17,8 @@ use crate::locator::{Locator, Proxied};
 
 /// How long a place is dialled directly before the HTTP proxy is asked for it too, as for paths.
 const HEAD_START: Duration = Duration::from_millis(250);
+/// How long a place is dialled directly once the HTTP proxy has not connected there.
+const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// Connections that an HTTP proxy is asked for at the same time: it serves others of the network too.
 pub(super) const PROXY_TURNS: usize = 32;
 
@@ -32,7 +35,8 @@ pub struct PlainTcp {
 impl Endpoint {
     /// Opens a plain TCP connection, from an address that this endpoint may use. Where that takes longer than
     /// 250 ms, the endpoint's [HTTP proxy](crate::Config::http_proxy) is asked for the place as well, if it
-    /// has one for such places, and the first connection that stands is taken. For a
+    /// has one for such places, and the first connection that stands is taken; if the proxy does not connect,
+    /// the place has five seconds more to answer, and the error is the proxy's. For a
     /// [proxied](Locator::Proxied) place, as paths have it, the proxy alone is asked: for at most 32
     /// connections at the same time; further ones wait. Cancel-safe.
     ///
@@ -53,7 +57,11 @@ impl Endpoint {
         match select(direct, by_proxy).await {
             Either::Left((Ok(connected), _)) | Either::Right((Ok(connected), _)) => Ok(connected),
             Either::Left((Err(_), by_proxy)) => by_proxy.await,
-            Either::Right((Err(_), direct)) => direct.await,
+            Either::Right((Err(refused), direct)) => match timeout(AFTER_REFUSAL, direct).await {
+                Ok(Ok(connected)) => Ok(connected),
+                // What a proxy says tells more than that a firewall says nothing.
+                Ok(Err(_)) | Err(_) => Err(refused),
+            },
         }
     }
 
