@@ -62,10 +62,7 @@ impl HttpProxy {
             };
             let at = way.remote.address();
             let remote = Locator::Proxied(Proxied { proxy: self.at, place });
-            if is_here(at.ip())
-                || !self.serves(at.ip())
-                || through.iter().any(|(_, way)| way.remote == remote)
-            {
+            if is_here(at.ip()) || !self.serves(at) || through.iter().any(|(_, way)| way.remote == remote) {
                 continue;
             }
             let local = way.local.clone().filter(|local| local.ip.is_ipv4() == self.at.is_ipv4());
@@ -77,7 +74,7 @@ impl HttpProxy {
 
     /// The way through the proxy to an address, if it is asked for that.
     pub(crate) fn way(&self, to: SocketAddr) -> Option<Proxied> {
-        self.serves(to.ip()).then_some(Proxied { proxy: self.at, place: Place::Direct(to) })
+        self.serves(to).then_some(Proxied { proxy: self.at, place: Place::Direct(canonical(to)) })
     }
 
     /// Whether it is the proxy that is reached there.
@@ -85,10 +82,11 @@ impl HttpProxy {
         canonical(self.at) == canonical(at)
     }
 
-    /// Whether it is asked for an address.
-    fn serves(&self, ip: IpAddr) -> bool {
-        AddressScope::of(ip) == AddressScope::Global
-            && !self.without.iter().any(|network| is_in(ip, *network))
+    /// Whether it is asked for an address: not for its own, whoever says to be there.
+    fn serves(&self, to: SocketAddr) -> bool {
+        AddressScope::of(to.ip()) == AddressScope::Global
+            && !self.is_at(to)
+            && !self.without.iter().any(|network| is_in(to.ip(), *network))
     }
 
     /// Has the proxy, to which `socket` leads, connect it to a place.
@@ -200,7 +198,21 @@ mod tests {
         // What is no path goes the same way.
         let plain = |text: &str| without.way(text.parse().unwrap()).map(|way| way.to_string());
         assert_eq!(plain("203.0.113.1:4480"), Some(by("203.0.113.1:4480")));
-        assert_eq!((plain("203.0.113.5:443"), plain("10.0.0.9:443")), (None, None));
+        assert_eq!(plain("[::ffff:203.0.113.1]:4480"), Some(by("203.0.113.1:4480")));
+        for other in
+            ["203.0.113.5:443", "10.0.0.9:443", "127.0.0.1:443", "[::1]:443", "[::ffff:10.0.0.9]:443"]
+        {
+            assert_eq!(plain(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_is_not_asked_for_itself() {
+        let proxy = HttpProxy::new("203.0.113.7:3128".parse().unwrap());
+        for (at, is_asked) in [("203.0.113.7:3128", false), ("203.0.113.7:443", true)] {
+            assert_eq!(proxy.ways(&[way(direct(at))], |_| false).len(), usize::from(is_asked), "{at}");
+            assert_eq!(proxy.way(at.parse().unwrap()).is_some(), is_asked, "{at}");
+        }
     }
 
     #[test]
