@@ -152,9 +152,9 @@ impl ReachFlags {
         self.advertise.contains(&Elsewhere::Public)
     }
 
-    /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
-    /// what is told next has it, and longer if that is a ticket. Relays that serve those who have names are shown
-    /// that of `name`. Says so if nobody elsewhere can reach this host.
+    /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so
+    /// that what is told next has it, and longer if that is a ticket. Relays that serve those who have names are
+    /// shown that of `name`. Says so if nobody elsewhere can reach this host.
     pub(crate) async fn start(
         &self,
         network: &Network,

@@ -386,8 +386,8 @@ fn way_of(connection: &Connection) -> Option<Locator> {
     connection.stats().paths.first().map(|path| path.remote)
 }
 
-/// Has spares and datagrams go where the control connection goes, or went last: there the relay has shown its key.
-/// Where it says to be is for clients, and may be anybody's.
+/// Has spares and datagrams go where the control connection goes, or went last: there the relay has shown its
+/// key. Where it says to be is for clients, and may be anybody's.
 fn follow(connection: &Connection, stock: &mut Stock, crossing: &mut Crossing) {
     if let Some(way) = way_of(connection) {
         stock.dial_by(way);

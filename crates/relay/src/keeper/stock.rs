@@ -24,8 +24,8 @@ const DIAL: Duration = Duration::from_secs(10);
 const WORD: Duration = Duration::from_secs(10);
 /// Connections that are being made at once, whatever the relay wants.
 const MAX_DIALLING: usize = 64;
-/// Spares that are made and wait, whatever the relay wants: each holds a connection of this host, and perhaps of
-/// its network's proxy.
+/// Spares that are made and wait, whatever the relay wants: each holds a connection of this host, and perhaps
+/// of its network's proxy.
 const MAX_SPARES: usize = 256;
 /// After a spare that could not be made, or that the relay did not keep.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
