@@ -125,6 +125,11 @@ impl Stock {
         self.way.set(None);
     }
 
+    /// How the relay is reached, as it was told last of the present reservation.
+    pub(super) fn way(&self) -> Option<Locator> {
+        self.way.current()
+    }
+
     /// How the relay is reached now. Spares that are being made in another way are given up.
     pub(super) fn dial_by(&mut self, way: Locator) {
         if self.way.current() == Some(way) {
