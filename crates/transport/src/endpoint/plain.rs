@@ -110,3 +110,88 @@ impl Endpoint {
         Ok(Some(SocketAddr::new(local.ip, 0)))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+    use whimbrel_base::relayed::Place;
+
+    use super::*;
+    use crate::{Config, HttpProxy, ManualMonitor};
+
+    /// No step takes longer.
+    const LIMIT: Duration = Duration::from_secs(30);
+    /// What would be there by then, if it came at all.
+    const MOMENT: Duration = Duration::from_millis(100);
+
+    async fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        (listener, at)
+    }
+
+    async fn endpoint(proxy: HttpProxy) -> Endpoint {
+        let monitor = ManualMonitor::new([IpAddr::from(Ipv4Addr::LOCALHOST)]);
+        let config = Config { http_proxy: Some(Arc::new(proxy)), ..Config::default() };
+        Endpoint::builder().monitor(monitor).config(config).bind().await.unwrap()
+    }
+
+    fn by(proxy: SocketAddr) -> Locator {
+        Locator::Proxied(Proxied { proxy, place: Place::Direct(SocketAddr::from(([203, 0, 113, 5], 443))) })
+    }
+
+    #[tokio::test]
+    async fn a_proxy_that_answers_nobody_is_asked_for_so_many_and_those_that_are_given_up_make_room() {
+        let (listener, at) = listener().await;
+        let endpoint = endpoint(HttpProxy::new(at)).await;
+        let mut asking = JoinSet::new();
+        for _ in 0..PROXY_TURNS + 8 {
+            let endpoint = endpoint.clone();
+            asking.spawn(async move { endpoint.connect_tcp(by(at)).await });
+        }
+        let mut asked = Vec::new();
+        while asked.len() < PROXY_TURNS {
+            asked.push(timeout(LIMIT, listener.accept()).await.unwrap().unwrap());
+        }
+        assert!(timeout(MOMENT, listener.accept()).await.is_err(), "further ones wait");
+        asking.abort_all();
+        let answering = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let length = socket.read(&mut request).await.unwrap();
+            assert!(request[..length].starts_with(b"CONNECT 203.0.113.5:443 "));
+            socket.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").await.unwrap();
+        };
+        let both = async { tokio::join!(endpoint.connect_tcp(by(at)), answering) };
+        let (connected, ()) = timeout(LIMIT, both).await.unwrap();
+        let mut heard = [0; 5];
+        timeout(LIMIT, connected.unwrap().socket.read_exact(&mut heard)).await.unwrap().unwrap();
+        assert_eq!(&heard, b"hello");
+    }
+
+    #[tokio::test]
+    async fn what_a_proxy_is_shown_is_shown_to_no_other_one() {
+        let ((_own, own), (other, at)) = (listener().await, listener().await);
+        let endpoint = endpoint(HttpProxy::new(own).authorized_by("Basic eA==")).await;
+        let error = endpoint.connect_tcp(by(at)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        assert!(timeout(MOMENT, other.accept()).await.is_err(), "it is not even dialled");
+    }
+
+    #[tokio::test]
+    async fn a_proxy_that_closes_or_is_gone_is_an_error_and_not_waited_for() {
+        let (listener, at) = listener().await;
+        let endpoint = endpoint(HttpProxy::new(at)).await;
+        let closing = async { drop(listener.accept().await.unwrap()) };
+        let both = async { tokio::join!(endpoint.connect_tcp(by(at)), closing) };
+        timeout(LIMIT, both).await.unwrap().0.unwrap_err();
+        drop(listener);
+        timeout(LIMIT, endpoint.connect_tcp(by(at))).await.unwrap().unwrap_err();
+    }
+}
