@@ -35,6 +35,8 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 const LEAST_SHARE: u64 = 128 << 10;
 /// How long a command waits for its first reservation before it says that there is none.
 const FIRST: Duration = Duration::from_secs(5);
+/// How much longer one waits that is about to tell a ticket: what that names it names for good.
+const FIRST_FOR_TICKET: Duration = Duration::from_secs(15);
 
 /// An address, and a port if it is not the endpoint's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,13 +152,14 @@ impl ReachFlags {
         self.advertise.contains(&Elsewhere::Public)
     }
 
-    /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
-    /// what is told next has it. Relays that serve those who have names are shown that of `name`. Says so if nobody
-    /// elsewhere can reach this host.
+    /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so
+    /// that what is told next has it, and longer if that is a ticket. Relays that serve those who have names are
+    /// shown that of `name`. Says so if nobody elsewhere can reach this host.
     pub(crate) async fn start(
         &self,
         network: &Network,
         name: Option<&Name>,
+        tells_ticket: bool,
         quiet: bool,
     ) -> Result<Option<Keeper>> {
         if self.advertise.contains(&Elsewhere::Router) {
@@ -192,9 +195,15 @@ impl ReachFlags {
         let (endpoint, prover) = (network.endpoint.transport().clone(), Named::of(network, name));
         let keeper = Keeper::start_with(endpoint, &network.key, relays, prover);
         let mut news = keeper.news();
-        if tokio::time::timeout(FIRST, news.wait_for(|now| now.held > 0)).await.is_err() {
+        let is_held = |now: &Keeping| now.held > 0;
+        if tokio::time::timeout(FIRST, news.wait_for(is_held)).await.is_err() {
             let why = news.current().problem.unwrap_or_else(|| "no answer yet".to_owned());
             output::note(quiet, format!("no relay can be used so far, trying on: {why}"));
+            let later = news.wait_for(is_held);
+            if tells_ticket && tokio::time::timeout(FIRST_FOR_TICKET, later).await.is_err() {
+                let what = "the ticket names no relay; start this again once one can be used";
+                output::note(quiet, what);
+            }
         }
         tokio::spawn(FutureExt::boxed(tell_who_is_unserved(news, quiet)));
         Ok(Some(keeper))
@@ -215,8 +224,8 @@ async fn tell_who_is_unserved(mut news: Watch<Keeping>, quiet: bool) {
     if let Some(now) = news.wait_for(|now| unserved(now).is_some()).await
         && let Some(why) = unserved(&now)
     {
-        let what = "clients reach this host through the relay over QUIC at most; where only a web proxy gets out, \
-                    not at all";
+        let what = "clients reach this host through the relay over QUIC at most, and not at all where UDP \
+                    does not get out; if an HTTP proxy gets out, name it in HTTPS_PROXY";
         output::note(quiet, format!("{why}: {what}"));
     }
 }

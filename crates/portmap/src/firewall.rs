@@ -16,6 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::time::timeout;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::said::decode_anything;
 use self::said::{Answer, Page, description, search};
 
 /// For the answer to the first search, and to the second one: a router is one hop away.

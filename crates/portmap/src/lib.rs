@@ -28,11 +28,16 @@ pub use news::{Mapped, Pinholes};
 pub use pcp::{PcpError, PcpRefusal};
 pub use pinhole::probe;
 
-/// The decoder of what routers answer. What is here may change at any time.
+/// The decoders of what routers answer. What is here may change at any time.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     /// Decodes bytes as a router's answer by PCP.
     pub fn answer(bytes: &[u8]) {
         crate::pcp::decode_anything(bytes);
+    }
+
+    /// Decodes bytes as what a router with an IPv6 firewall says by UPnP.
+    pub fn firewall(bytes: &[u8]) {
+        crate::firewall::decode_anything(bytes);
     }
 }

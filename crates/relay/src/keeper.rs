@@ -12,8 +12,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, EndpointId, RelayToken, RelayedAddr, SecretKey, Ticket, random_bytes};
 use whimbrel_transport::{
-    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, Proxied, Timeouts, Watch,
-    Watched,
+    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, PathState, Proxied,
+    Timeouts, Watch, Watched,
 };
 
 use self::crossing::Crossing;
@@ -270,12 +270,9 @@ impl Relation {
             return Err(End::Unknown(io::ErrorKind::AddrNotAvailable.into()));
         };
         let key = Key::new(&reserved.key);
-        let relay = at(&connection.0).unwrap_or(first.relay);
         stock.begin(key.clone(), reserved.spares, first);
-        stock.dial_from(relay);
-        stock.fill();
         crossing.begin(key, first);
-        crossing.dial_from(relay);
+        follow(&connection.0, stock, crossing);
         // A client's first packet would be lost before. Where UDP is blocked, there is TCP.
         let limit = round_trip(&connection.0).saturating_mul(3).clamp(*OPENING.start(), *OPENING.end());
         let _ = tokio::time::timeout(limit, crossing.opened()).await;
@@ -293,10 +290,7 @@ impl Relation {
         let mut proof: Option<BoxFuture<'_, Result<Vec<u8>, End>>> = None;
         let mut wish = Wish::default();
         loop {
-            let relay = at(&connection.0).unwrap_or(first.relay);
-            stock.dial_from(relay);
-            stock.fill();
-            crossing.dial_from(relay);
+            follow(&connection.0, stock, crossing);
             if let Some(wanted) = wish.next(&self.endpoint, &places, crossing) {
                 write.write_all(&wanted.encode()).await?;
             }
@@ -366,7 +360,7 @@ impl Relation {
     ) -> Vec<RelayedAddr> {
         let known = || {
             let direct = Locator::list(&addr.addrs).into_iter().map(|place| place.address());
-            at(connection).into_iter().chain(direct).collect()
+            way_of(connection, None).map(relay_of).into_iter().chain(direct).collect()
         };
         let all = if reserved.addresses.is_empty() { known() } else { reserved.addresses.clone() };
         let mut places: Vec<RelayedAddr> = Vec::new();
@@ -387,13 +381,32 @@ fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
     !set.contains(ip) && !all_loopback
 }
 
-/// Where the relay was reached last.
-fn at(connection: &Connection) -> Option<SocketAddr> {
-    connection.stats().paths.first().map(|path| relay_of(path.remote))
+/// How the relay is reached by a connection, as [`way_among`] its paths.
+fn way_of(connection: &Connection, before: Option<Locator>) -> Option<Locator> {
+    let paths: Vec<_> = connection.stats().paths.iter().map(|path| (path.state, path.remote)).collect();
+    way_among(&paths, before)
 }
 
-/// The relay's own address, also where an HTTP proxy leads there: that is no place for clients, and takes no
-/// spares.
+/// As before, if that works, else by the first path that does: on one that was not answered nobody has shown a
+/// key, and one that fell silent may lead nowhere any more.
+fn way_among(paths: &[(PathState, Locator)], before: Option<Locator>) -> Option<Locator> {
+    let works = |way: &Locator| paths.contains(&(PathState::Active, *way));
+    let first = paths.iter().find(|(state, _)| *state == PathState::Active).map(|(_, way)| *way);
+    before.filter(works).or(first)
+}
+
+/// Has spares and datagrams go where the control connection goes, or went last: there the relay has shown its
+/// key. Where it says to be is for clients, and may be anybody's.
+fn follow(connection: &Connection, stock: &mut Stock, crossing: &mut Crossing) {
+    if let Some(way) = way_of(connection, stock.way()) {
+        stock.dial_by(way);
+        crossing.dial_from(relay_of(way));
+    }
+    stock.fill();
+}
+
+/// The relay's own address, also where an HTTP proxy leads there: that is no place for clients, and passes no
+/// datagrams on.
 fn relay_of(remote: Locator) -> SocketAddr {
     match remote {
         Locator::Proxied(Proxied { place, .. }) => Locator::from(place).address(),
@@ -428,5 +441,19 @@ mod tests {
         let place = Place::Direct(relay);
         assert_eq!(relay_of(Locator::Proxied(Proxied { proxy, place })), relay);
         assert_eq!(relay_of(Locator::Direct(relay)), relay);
+    }
+
+    #[test]
+    fn spares_go_where_the_relay_answers_and_stay_there_while_it_does() {
+        let way = |port: u16| Locator::Direct(SocketAddr::from(([203, 0, 113, 5], port)));
+        let (opening, old, new) =
+            ((PathState::Opening, way(1)), (PathState::Active, way(2)), (PathState::Active, way(3)));
+        assert_eq!(way_among(&[opening], None), None, "nobody has shown a key there");
+        assert_eq!(way_among(&[opening, old, new], None), Some(way(2)));
+        assert_eq!(way_among(&[opening, old, new], Some(way(3))), Some(way(3)));
+        for gone in [PathState::Suspect, PathState::Retiring] {
+            assert_eq!(way_among(&[(gone, way(2)), new], Some(way(2))), Some(way(3)));
+        }
+        assert_eq!(way_among(&[], Some(way(2))), None);
     }
 }

@@ -73,16 +73,15 @@ pub async fn measure(endpoint: &Endpoint, members: &[Listed]) -> HashMap<Endpoin
     measured
 }
 
-/// What it takes to open a TCP connection to a relay, at the address that answers first.
+/// A round trip of TCP to a relay, at the address that answers first: directly, or through the endpoint's
+/// HTTP proxy where nothing else gets out.
 async fn round_trip(endpoint: &Endpoint, addr: &EndpointAddr) -> Option<Duration> {
     let direct = Locator::list(&addr.addrs).into_iter().filter(|place| matches!(place, Locator::Direct(_)));
     let mut attempts = JoinSet::new();
     for place in direct.take(ADDRESSES) {
         let endpoint = endpoint.clone();
-        attempts.spawn(FutureExt::boxed(async move {
-            let begun = Instant::now();
-            endpoint.connect_tcp(place.address()).await.map(|_| begun.elapsed())
-        }));
+        let attempt = async move { endpoint.connect_tcp(place).await.map(|connected| connected.rtt) };
+        attempts.spawn(FutureExt::boxed(attempt));
     }
     while let Some(attempt) = attempts.join_next().await {
         if let Ok(Ok(rtt)) = attempt {

@@ -4,6 +4,7 @@ mod builder;
 mod follow;
 mod listen;
 mod mapped;
+mod plain;
 mod relayed;
 mod serve;
 mod signals;
@@ -13,6 +14,7 @@ use self::follow::bind_error;
 use self::target::Whom;
 pub use builder::Builder;
 pub use listen::ListenOptions;
+pub use plain::PlainTcp;
 pub use relayed::RelayedQuic;
 pub use target::{IntoTarget, Target};
 

@@ -74,7 +74,7 @@ pub use config::Config;
 pub use connection::Connection;
 pub use control::PathControl;
 pub use dial::HttpProxy;
-pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, RelayedQuic, Target};
+pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, PlainTcp, RelayedQuic, Target};
 pub use error::{
     BindError, ConnectError, ConnectionError, HandOverError, ListenError, NoSuchPath, ResolveError,
     ResumeError, SuspendError, TargetError,

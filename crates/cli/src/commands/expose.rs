@@ -126,7 +126,7 @@ async fn serve(
         let (connections, woken) = waking.begin()?;
         service.go_on(connections, woken, &guests);
     }
-    let keeper = args.reach.start(network, name, globals.quiet).await?;
+    let keeper = args.reach.start(network, name, args.ticket && !is_told, globals.quiet).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let shown = name.map(ToString::to_string);
     let about = About::new(COMMAND, shown).handing_over().relayed(keeper.as_ref().map(Keeper::news));

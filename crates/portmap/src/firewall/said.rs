@@ -239,5 +239,35 @@ fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
+/// Takes bytes for what a router says: for the answer to a search, for one of HTTP, and for the text of one
+/// that has done what it was asked.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    let router = SocketAddrV6::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), 5351, 0, 3);
+    let own = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0x20);
+    let leads_to_the_router = |page: &Page| {
+        assert_eq!((page.at().ip(), page.at().scope_id()), (router.ip(), router.scope_id()));
+        for question in [page.get(), page.delete(1)] {
+            let words = question.lines().next().map(|line| line.split(' ').count());
+            assert_eq!(words, Some(3), "a request names one page");
+        }
+    };
+    if let Some(page) = description(bytes, *router.ip(), own, router) {
+        leads_to_the_router(&page);
+    }
+    let (early, late) = (Answer::read(bytes, false), Answer::read(bytes, true));
+    assert!(early.is_none() || early == late, "an answer that is whole stays what it is");
+    let done = Answer { status: 200, body: String::from_utf8_lossy(bytes).into_owned() };
+    let page = Page { at: router, path: "/igd/rootDesc.xml".to_owned() };
+    for answer in late.iter().chain([&done]) {
+        if let Some(control) = answer.control(&page) {
+            leads_to_the_router(&control);
+        }
+        assert!(answer.pinhole().is_none() || answer.is_done());
+        // Whatever code it has.
+        let _ = answer.refusal();
+    }
+}
+
 #[cfg(test)]
 mod tests;

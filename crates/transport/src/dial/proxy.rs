@@ -10,7 +10,7 @@ use whimbrel_base::address::AddressScope;
 use whimbrel_base::relayed::Place;
 
 use super::Candidate;
-use crate::locator::{Locator, Proxied};
+use crate::locator::{Locator, Proxied, canonical};
 use whimbrel_base::order;
 
 /// The longest head of an answer.
@@ -62,10 +62,7 @@ impl HttpProxy {
             };
             let at = way.remote.address();
             let remote = Locator::Proxied(Proxied { proxy: self.at, place });
-            if is_here(at.ip())
-                || !self.serves(at.ip())
-                || through.iter().any(|(_, way)| way.remote == remote)
-            {
+            if is_here(at.ip()) || !self.serves(at) || through.iter().any(|(_, way)| way.remote == remote) {
                 continue;
             }
             let local = way.local.clone().filter(|local| local.ip.is_ipv4() == self.at.is_ipv4());
@@ -75,17 +72,28 @@ impl HttpProxy {
         through.into_iter().map(|(_, way)| way).take(MAX_PLACES).collect()
     }
 
-    /// Whether it is asked for an address.
-    fn serves(&self, ip: IpAddr) -> bool {
-        AddressScope::of(ip) == AddressScope::Global
-            && !self.without.iter().any(|network| is_in(ip, *network))
+    /// The way through the proxy to an address, if it is asked for that.
+    pub(crate) fn way(&self, to: SocketAddr) -> Option<Proxied> {
+        self.serves(to).then_some(Proxied { proxy: self.at, place: Place::Direct(canonical(to)) })
+    }
+
+    /// Whether it is the proxy that is reached there.
+    pub(crate) fn is_at(&self, at: SocketAddr) -> bool {
+        canonical(self.at) == canonical(at)
+    }
+
+    /// Whether it is asked for an address: not for its own, whoever says to be there.
+    fn serves(&self, to: SocketAddr) -> bool {
+        AddressScope::of(to.ip()) == AddressScope::Global
+            && !self.is_at(to)
+            && !self.without.iter().any(|network| is_in(to.ip(), *network))
     }
 
     /// Has the proxy, to which `socket` leads, connect it to a place.
     ///
     /// # Errors
     /// If it says no, or something else.
-    pub(super) async fn ask(&self, socket: &mut TcpStream, to: SocketAddr) -> io::Result<()> {
+    pub(crate) async fn ask(&self, socket: &mut TcpStream, to: SocketAddr) -> io::Result<()> {
         let header = |value: &String| format!("Proxy-Authorization: {value}\r\n");
         let authorization = self.authorization.as_ref().map(header).unwrap_or_default();
         let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{authorization}\r\n");
@@ -187,6 +195,31 @@ mod tests {
         assert_eq!(through(&without, &ways), [""; 0]);
         let without = proxy().without([(ip("203.0.113.2"), 32), (ip("203.0.113.5"), 32), (ip("::"), 0)]);
         assert_eq!(through(&without, &ways), [by("203.0.113.1:4480")]);
+        // What is no path goes the same way.
+        let plain = |text: &str| without.way(text.parse().unwrap()).map(|way| way.to_string());
+        assert_eq!(plain("203.0.113.1:4480"), Some(by("203.0.113.1:4480")));
+        assert_eq!(plain("[::ffff:203.0.113.1]:4480"), Some(by("203.0.113.1:4480")));
+        for other in
+            ["203.0.113.5:443", "10.0.0.9:443", "127.0.0.1:443", "[::1]:443", "[::ffff:10.0.0.9]:443"]
+        {
+            assert_eq!(plain(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_is_not_asked_for_itself() {
+        let proxy = HttpProxy::new("203.0.113.7:3128".parse().unwrap());
+        for (at, is_asked) in [("203.0.113.7:3128", false), ("203.0.113.7:443", true)] {
+            assert_eq!(proxy.ways(&[way(direct(at))], |_| false).len(), usize::from(is_asked), "{at}");
+            assert_eq!(proxy.way(at.parse().unwrap()).is_some(), is_asked, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_is_the_same_one_where_a_socket_of_both_families_names_it() {
+        let is_at = |text: &str| proxy().is_at(text.parse().unwrap());
+        assert!(is_at("10.0.0.1:3128") && is_at("[::ffff:10.0.0.1]:3128"));
+        assert!(!is_at("10.0.0.1:3129") && !is_at("10.0.0.2:3128"));
     }
 
     #[test]

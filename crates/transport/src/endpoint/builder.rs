@@ -12,6 +12,7 @@ use whimbrel_proto::punching::Allowance;
 use whimbrel_proto::{HandoverMode, SchedulerKind};
 
 use super::follow::{bind_error, follow_addresses};
+use super::plain::PROXY_TURNS;
 use super::{Endpoint, Guard};
 use crate::announce::Announcements;
 use crate::carrier::Carriers;
@@ -216,6 +217,7 @@ impl Builder {
                 stun: StunServer::default(),
                 observed: Observed::default(),
                 searches: tokio::sync::Mutex::new(Allowance::of_searches()),
+                proxy_turns: tokio::sync::Semaphore::new(PROXY_TURNS),
                 key: Arc::new(key.clone()),
                 policy: Arc::new(config.paths.clone()),
                 dialled: Mutex::default(),

@@ -9,15 +9,14 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use quinn::TokioRuntime;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use whimbrel_base::{RelayState, RelayToken, RelayedAddr};
 
 use super::Endpoint;
 use crate::accept::{Entrance, accept_fronted, accept_quic, accept_relayed};
 use crate::carrier::quic::{DatagramFront, Envelope, NO_ERROR, Outlet, QuicSocket};
-use crate::carrier::{CarrierKind, stream_socket, tune};
-use crate::dial::fits;
+use crate::carrier::tune;
 use crate::endpoint_core::lock;
 use crate::front::{Front, Fronted};
 use crate::observing::answer_beside;
@@ -140,21 +139,6 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Opens a plain TCP connection, from an address that this endpoint may use.
-    ///
-    /// # Errors
-    /// When there is no such address, or nobody accepts there. Has no time limit but the system's.
-    pub async fn connect_tcp(&self, remote: SocketAddr) -> io::Result<TcpStream> {
-        let socket = stream_socket(Domain::for_address(remote), CarrierKind::Tcp)?;
-        let socket = TcpSocket::from_std_stream(socket.into());
-        // As for paths: the endpoint may want to listen on the port that the kernel picks.
-        socket.set_reuseaddr(true)?;
-        if let Some(local) = self.source_for(remote)? {
-            socket.bind(local)?;
-        }
-        socket.connect(remote).await
-    }
-
     /// Serves QUIC connections that a relay passes on over one UDP socket, as if they had come in, until what is
     /// returned is dropped. `envelope` says which peers datagrams are of. Must run inside a tokio runtime.
     ///
@@ -189,17 +173,6 @@ impl Endpoint {
         }
         socket.connect(&remote.into())?;
         Ok(socket)
-    }
-
-    /// What to bind to before dialling there, if routes may not choose.
-    fn source_for(&self, remote: SocketAddr) -> io::Result<Option<SocketAddr>> {
-        let (set, exclusive) = self.inner().sources();
-        if !exclusive {
-            return Ok(None);
-        }
-        let usable = |local: &&crate::LocalAddress| fits(local, remote.into(), &set, true);
-        let local = set.addresses.iter().find(usable).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Some(SocketAddr::new(local.ip, 0)))
     }
 }
 

@@ -131,7 +131,7 @@ async fn serve(
     let (counting, handshakes) = (service.server.clone(), network.endpoint.transport().handshakes());
     let text = move || metrics::of_gateway(&counting.stats()) + &metrics::of_endpoint(&handshakes());
     let metrics = metrics::serve(figures, text);
-    let keeper = args.reach.start(network, name, globals.quiet).await?;
+    let keeper = args.reach.start(network, name, args.ticket && !is_told, globals.quiet).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let shown = name.map(ToString::to_string);
     let about = About::new(COMMAND, shown).handing_over().relayed(keeper.as_ref().map(Keeper::news));
