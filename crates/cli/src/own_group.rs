@@ -348,7 +348,7 @@ mod tests {
         log.write(&user, vec![friend_is], now).unwrap();
         let noted = Op::AddFriendDevice { friend, device, name: name("desk.bob@example.org") };
         log.write(&user, vec![noted], now).unwrap();
-        for text in [&device.to_string(), "desk.bob@example.org", "desk"] {
+        for text in [device.to_string().as_str(), "desk.bob@example.org", "desk"] {
             assert_eq!(find(log.group(), text).unwrap(), Subject::FriendDevice(friend, device), "{text}");
         }
         assert!(find(log.group(), &stranger.to_string()).is_err());

@@ -39,7 +39,7 @@ impl Seen {
 
     fn as_json(&self) -> Value {
         let names = self.group.names();
-        let called = |subject| names.get(&subject).map(Label::as_str);
+        let called = |subject: Subject| names.get(&subject).map(Label::as_str);
         let friends = self.group.friends().map(|(id, friend)| {
             let devices: Vec<_> = friend.devices().map(|(device, _)| device.to_string()).collect();
             let mut up = Map::new();
@@ -64,7 +64,7 @@ impl Seen {
 
     fn lines(&self) -> Vec<String> {
         let names = self.group.names();
-        let called = |subject| names.get(&subject).map_or("-", Label::as_str);
+        let called = |subject: Subject| names.get(&subject).map_or("-", Label::as_str);
         let mut lines = Vec::new();
         for (id, friend) in self.group.friends() {
             let name = friend.name().map_or_else(|| id.to_string(), ToString::to_string);

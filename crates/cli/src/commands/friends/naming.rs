@@ -96,7 +96,7 @@ mod tests {
         let taken = note(&own, id(2), &seen, &"bob".parse().unwrap()).unwrap_err().to_string();
         assert!(taken.contains("something else is called bob"), "{taken}");
         let noted = || own.look(|log| devices_of(log.group())).unwrap();
-        assert_eq!(noted(), []);
+        assert!(noted().is_empty());
         note(&own, id(2), &seen, &"bobs-desk".parse().unwrap()).unwrap();
         assert_eq!(noted(), [(id(3), Some("desk.bob@example.org".to_owned()))]);
         let called = own.look(|log| log.group().called(&"bobs-desk".parse().unwrap())).unwrap();
