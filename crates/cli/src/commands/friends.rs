@@ -220,8 +220,8 @@ fn friend_in(group: &Group, text: &str) -> Result<EndpointId> {
     }
 }
 
-/// Says whether a friend may see which devices are up, or with `devices` also which there are. Returns what the friend
-/// may see then.
+/// Says whether a friend may see which devices are up, or with `devices` also which there are. Returns what
+/// the friend may see then.
 fn allow(own: &OwnGroup, friend: &str, (allowed, devices): (bool, bool)) -> Result<Rights> {
     own.change(|log, key, now| {
         let friend = friend_in(log.group(), friend)?;
@@ -232,8 +232,8 @@ fn allow(own: &OwnGroup, friend: &str, (allowed, devices): (bool, bool)) -> Resu
     })
 }
 
-/// What a friend may see after a change. Who may not see which are up does not see either which there are: asking for
-/// them, a friend would know which answers.
+/// What a friend may see after a change. Who may not see which are up does not see either which there are: by
+/// asking for them a friend would know which answer.
 fn changed(before: Rights, allowed: bool, devices: bool) -> Rights {
     match (allowed, devices) {
         (true, false) => Rights { presence: true, ..before },

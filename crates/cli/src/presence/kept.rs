@@ -1,5 +1,5 @@
-//! Files that the agent writes and other commands read, one of each kind for a user's group: in a folder that only the
-//! user reads.
+//! Files that the agent writes and other commands read, one of each kind for a user's group: in a folder that
+//! only the user reads.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ pub(crate) fn folder() -> Result<PathBuf> {
     Ok(places::data()?.join("presence"))
 }
 
-/// What was written last, if it has no more than so many bytes. A file that is not there says nothing. Blocks.
+/// What was written last, if it has no more than so many bytes. A file that is not there says nothing.
+/// Blocks.
 pub(crate) fn read(user: EndpointId, ending: &str, largest: u64) -> Vec<u8> {
     let read = file(user, ending).ok().filter(|file| {
         std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= largest)

@@ -1,7 +1,8 @@
-//! Which devices friends have, as far as they show them: what this machine's agent heard last, kept for when nobody is
-//! there, in a file that the agent writes and other commands read.
+//! Which devices friends have, as far as they show them: what this machine's agent heard last, kept for when
+//! nobody is there, in a file that the agent writes and other commands read.
 //!
-//! It is the friend's word and gives nobody a right. Only what the user names or notes is in the user's own list.
+//! It is the friend's word and gives nobody a right. Only what the user names or notes is in the user's own
+//! list.
 
 use std::time::Duration;
 
@@ -58,8 +59,8 @@ struct List {
 pub(crate) struct Shown(Vec<List>);
 
 impl Shown {
-    /// A friend shows these devices, as one of them says, and no others. None at all: what was shown before is
-    /// forgotten.
+    /// A friend shows these devices, as one of them says, and no others. None at all: what was shown before
+    /// is forgotten.
     pub(crate) fn hear(
         &mut self,
         friend: EndpointId,
@@ -101,7 +102,8 @@ impl Shown {
         self.0.iter().flat_map(|list| list.devices.iter().map(|device| (list.friend, device)))
     }
 
-    /// What the agent of this machine wrote last. A file that is not there or makes no sense says nothing. Blocks.
+    /// What the agent of this machine wrote last. A file that is not there or makes no sense says nothing.
+    /// Blocks.
     pub(crate) fn read(user: EndpointId) -> Self {
         serde_json::from_slice(&kept::read(user, ENDING, LARGEST)).unwrap_or_default()
     }

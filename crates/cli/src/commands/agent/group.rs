@@ -276,7 +276,7 @@ async fn write(shared: &Shared, user: EndpointId, written: &mut Presence) {
     keep_written(now, written, write, "other commands do not know which devices are up").await;
 }
 
-/// Writes down what friends show, if that is another than was written; of who is no friend any more, nothing.
+/// Writes down what friends show, if that is another than was written; nothing of who is no friend any more.
 async fn write_shown(shared: &Shared, user: EndpointId, written: &mut Shown) {
     let (known, at) = (shared.known(), presence::now());
     let now = {

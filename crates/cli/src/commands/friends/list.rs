@@ -1,4 +1,5 @@
-//! Shows the user's friends, which of their devices are up, and which devices they have, as far as they let it be seen.
+//! Shows the user's friends, which of their devices are up, and which devices they have, as far as they let
+//! it be seen.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};

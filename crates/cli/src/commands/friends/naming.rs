@@ -1,5 +1,6 @@
-//! What the user calls friends and their devices. A device that a friend only shows is noted as one of the friend's
-//! when it is named: the name is in the user's own list then, on all devices, whatever the friend shows later.
+//! What the user calls friends and their devices. A device that a friend only shows is noted as one of the
+//! friend's when it is named: the name is in the user's own list then, on all devices, whatever the friend
+//! shows later.
 
 use anyhow::Result;
 use whimbrel_base::{EndpointId, Name};

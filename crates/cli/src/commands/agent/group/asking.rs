@@ -1,4 +1,5 @@
-//! Asks a friend's device which devices the friend has, whenever that was heard: so what changed is known soon.
+//! Asks a friend's device which devices the friend has, whenever that was heard: so what changed is known
+//! soon.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,7 +19,8 @@ use crate::presence;
 const GAP: Duration = Duration::from_secs(1);
 /// An older program ends the connection when it is asked. It is not asked again for so long.
 const REST: Duration = Duration::from_secs(60 * 60);
-/// It is taken for one when it did so that often: once it may be that the friend took the right to see anything back.
+/// It is taken for one when it did so that often: once it may be that the friend took the right to see
+/// anything back.
 const TIMES: u32 = 2;
 /// Devices of which it is remembered.
 const MOST: usize = 512;

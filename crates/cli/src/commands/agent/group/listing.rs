@@ -1,8 +1,8 @@
 //! Which devices the user has, as friends are told it who may see that.
 //!
-//! A stream that begins with [`LIST`] asks for it. The answer is its length (two bytes, big-endian) and a postcard
-//! value. Who may not see it is answered like a friend of somebody who has no devices. `docs/protocol.md` has the
-//! bytes.
+//! A stream that begins with [`LIST`] asks for it. The answer is its length (two bytes, big-endian) and a
+//! postcard value. Who may not see it is answered like a friend of somebody who has no devices.
+//! `docs/protocol.md` has the bytes.
 
 use std::io;
 
@@ -37,9 +37,9 @@ pub(super) struct Listed {
     presence: Option<Retold>,
 }
 
-/// What a friend is told who may see the user's devices: those that were not removed and did not write two histories,
-/// those first that were devices first. `up` says what is known of a device; only of such as are shown to friends it
-/// is told.
+/// What a friend is told who may see the user's devices: those that were not removed and did not write two
+/// histories, those first that were devices first. `up` says what is known of a device; only of such as are
+/// shown to friends it is told.
 pub(super) fn of(group: &Group, up: impl Fn(EndpointId) -> Option<Retold>) -> Vec<Listed> {
     let mut devices: Vec<(EndpointId, &Device)> =
         group.devices().filter(|(id, _)| group.is_member(*id)).collect();
@@ -57,8 +57,8 @@ pub(super) fn of(group: &Group, up: impl Fn(EndpointId) -> Option<Retold>) -> Ve
     listed.collect()
 }
 
-/// What is kept of a friend's list: no key that is this user's or another friend's, each key once, and no name of
-/// another user.
+/// What is kept of a friend's list: no key that is this user's or another friend's, each key once, and no
+/// name of another user.
 pub(super) fn believed(
     group: &Group,
     friend: EndpointId,
@@ -109,7 +109,8 @@ fn decode(bytes: &[u8]) -> Option<Vec<Listed>> {
     (rest.is_empty() && list.len() <= MOST_OF_ONE).then_some(list)
 }
 
-/// Decodes whatever comes as a list; what is understood can be said again, and is kept without a device twice.
+/// Decodes whatever comes as a list; what is understood can be said again, and is kept without a device
+/// twice.
 #[cfg(feature = "fuzzing")]
 pub(super) fn decode_anything(bytes: &[u8]) {
     let Some(list) = decode(bytes) else { return };
@@ -193,7 +194,8 @@ mod tests {
         };
         assert_eq!(long.name.as_str().len(), MAX_NAME_BYTES);
         let full = postcard::to_stdvec(&vec![long.clone(); MOST_OF_ONE]).unwrap();
-        assert!(full.len() <= u16::MAX.into(), "{}", full.len());
+        assert_eq!(full.len(), 46_594, "so docs/devices.md says, with the length");
+        assert!(full.len() <= u16::MAX.into());
         assert_eq!(decode(&full).unwrap().len(), MOST_OF_ONE);
         let more = postcard::to_stdvec(&vec![long; MOST_OF_ONE + 1]).unwrap();
         assert_eq!(decode(&more), None);

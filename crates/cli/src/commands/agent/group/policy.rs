@@ -46,7 +46,8 @@ pub(super) fn told(group: &Group, own: EndpointId, peer: EndpointId, visible: bo
     (is_told && !group.is_removed(peer)).then_some(told)
 }
 
-/// To whom a device of the user is shown. The user's own key has no such setting: what friends may see decides.
+/// To whom a device of the user is shown. The user's own key has no such setting: what friends may see
+/// decides.
 pub(super) fn shown_to(group: &Group, id: EndpointId) -> Visibility {
     match group.device(id) {
         Some(device) => device.visibility(),
