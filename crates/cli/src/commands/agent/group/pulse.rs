@@ -2,7 +2,7 @@
 //!
 //! A heartbeat is [`BEAT`], its length (one byte) and a postcard value; the answer is one without the [`BEAT`]. A
 //! stream that begins with [`MEET`] goes on as two devices bring each other up to date (`whimbrel-devices`);
-//! for lists of devices see [`listing`](super::listing). `docs/protocol.md` has the bytes.
+//! for lists of devices see `listing`. `docs/protocol.md` has the bytes.
 
 use std::io;
 use std::time::Duration;
