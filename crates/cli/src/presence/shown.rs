@@ -20,9 +20,9 @@ const MOST: usize = 2048;
 /// A list that nobody has said again for so long is forgotten.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// What its file is called behind the user's key.
-const ENDING: &str = "friends.json";
+const ENDING: &str = "friends";
 /// No file that the agent writes is larger.
-const LARGEST: u64 = 2 * 1024 * 1024;
+const LARGEST: u64 = 1024 * 1024;
 
 /// A device that a friend shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,13 +99,13 @@ impl Shown {
 
     /// All devices, each with the friend who shows it.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (EndpointId, &ShownDevice)> {
-        self.0.iter().flat_map(|list| list.devices.iter().map(|device| (list.friend, device)))
+        self.0.iter().flat_map(|list| list.devices.iter().map(move |device| (list.friend, device)))
     }
 
     /// What the agent of this machine wrote last. A file that is not there or makes no sense says nothing.
     /// Blocks.
     pub(crate) fn read(user: EndpointId) -> Self {
-        serde_json::from_slice(&kept::read(user, ENDING, LARGEST)).unwrap_or_default()
+        postcard::from_bytes(&kept::read(user, ENDING, LARGEST)).unwrap_or_default()
     }
 
     /// Writes it for other commands and for the next start. Blocks.
@@ -113,7 +113,7 @@ impl Shown {
     /// # Errors
     /// When the file cannot be written.
     pub(crate) fn write(&self, user: EndpointId) -> Result<()> {
-        kept::write(user, ENDING, &serde_json::to_vec(self)?)
+        kept::write(user, ENDING, &postcard::to_stdvec(self)?)
     }
 }
 
@@ -198,10 +198,10 @@ mod tests {
         for friend in 0..u16::try_from(MOST / MOST_OF_ONE).unwrap() {
             shown.hear(id(friend), id(friend), (1000..1128).map(full).collect(), at(0));
         }
-        let text = serde_json::to_vec(&shown).unwrap();
+        let bytes = postcard::to_stdvec(&shown).unwrap();
         let longer = (whimbrel_base::name::MAX_NAME_BYTES - name.as_str().len()) * MOST;
-        assert!(((text.len() + longer) as u64) < LARGEST, "{} {longer}", text.len());
-        assert_eq!(serde_json::from_slice::<Shown>(&text).unwrap(), shown);
+        assert!(((bytes.len() + longer) as u64) < LARGEST, "{} {longer}", bytes.len());
+        assert_eq!(postcard::from_bytes::<Shown>(&bytes).unwrap(), shown);
         let up = shown.of(id(1))[0].up(at(80)).unwrap();
         assert_eq!((up.state(), up.heard), ("away", at(0).as_secs() - 7));
         assert_eq!(shown.of(id(1))[0].up(at(83)), None, "it was heard by the friend's device 90 s ago");

@@ -306,11 +306,18 @@ async fn keep_written<T: Clone + PartialEq + Send + 'static>(
         return;
     }
     let new = now.clone();
-    let result = aside::run(move || write(new)).await;
-    match result.context("the process is ending").and_then(|written| written) {
-        Ok(()) => *written = now,
-        Err(error) => tracing::warn!(error = failure::line(&error), "{otherwise}"),
+    if is_written(Box::new(move || write(new)), otherwise).await {
+        *written = now;
     }
+}
+
+/// Writes something; `false` if it cannot be. This is compiled once, and not for each kind of thing.
+async fn is_written(write: Box<dyn FnOnce() -> Result<()> + Send>, otherwise: &str) -> bool {
+    let result = aside::run(write).await.context("the process is ending").and_then(|written| written);
+    if let Err(error) = &result {
+        tracing::warn!(error = failure::line(error), "{otherwise}");
+    }
+    result.is_ok()
 }
 
 /// Devices that are called, each by a task of its own.
@@ -395,7 +402,8 @@ async fn dial(shared: &Shared, peer: &Peer) -> Result<Connection> {
     let dialling = tokio::time::timeout(CALL_LIMIT, connect(&shared.network, peer));
     dialling.await.context("not in time")?.inspect_err(|error| {
         // One that does not let this device in any more shows it nothing.
-        if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = error.downcast_ref() {
+        let why = error.downcast_ref::<ConnectError>();
+        if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = why {
             shared.shown().forget_from(*peer);
         }
     })

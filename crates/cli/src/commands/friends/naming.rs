@@ -41,8 +41,12 @@ fn note(own: &OwnGroup, friend: EndpointId, device: &ShownDevice, name: &Label) 
             return Err(refused(WriteError::Full));
         }
         let noted = Op::AddFriendDevice { friend, device: device.id, name: device.name.clone() };
-        log.write(key, vec![noted], now).map_err(refused)?;
-        log.write(key, vec![Op::Call { whom, name: name.clone() }], now).map_err(refused)
+        // Both or neither: what was written before an error would stay.
+        let mut named = log.clone();
+        named.write(key, vec![noted], now).map_err(refused)?;
+        named.write(key, vec![Op::Call { whom, name: name.clone() }], now).map_err(refused)?;
+        *log = named;
+        Ok(())
     })
 }
 

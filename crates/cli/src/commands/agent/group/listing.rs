@@ -9,7 +9,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_base::{EndpointId, Name, NameKind, UnixTime, order};
-use whimbrel_devices::{Device, Group, Label, Subject, Visibility};
+use whimbrel_devices::{Device, Group, Label, Visibility};
 use whimbrel_transport::{Connection, Stream};
 
 use super::policy;
@@ -32,7 +32,7 @@ pub(super) struct Retold {
 pub(super) struct Listed {
     id: EndpointId,
     name: Name,
-    /// What the user calls it.
+    /// What the user has chosen to call it.
     called: Option<Label>,
     presence: Option<Retold>,
 }
@@ -45,11 +45,9 @@ pub(super) fn of(group: &Group, up: impl Fn(EndpointId) -> Option<Retold>) -> Ve
         group.devices().filter(|(id, _)| group.is_member(*id)).collect();
     order::by_key(&mut devices, |(_, device)| device.since());
     devices.truncate(MOST_OF_ONE);
-    let names = group.names();
     let listed = devices.into_iter().map(|(id, device)| {
-        let subject = Subject::Device(id);
-        // What a device without trust calls itself is not the user's word.
-        let called = names.get(&subject).filter(|_| !group.names_itself(subject)).cloned();
+        // A name that nobody chose may have a number, and tell so that something else is called like it.
+        let called = group.chosen(id).cloned();
         let is_shown = policy::shown_to(group, id) == Visibility::Friends;
         let presence = if is_shown { up(id) } else { None };
         Listed { id, name: device.name().clone(), called, presence }
@@ -57,22 +55,29 @@ pub(super) fn of(group: &Group, up: impl Fn(EndpointId) -> Option<Retold>) -> Ve
     listed.collect()
 }
 
-/// What is kept of a friend's list: no key that is this user's or another friend's, each key once, and no
-/// name of another user.
+/// What is kept of a friend's list: no key that is this user's, another friend's or noted as one of another
+/// friend's devices, each key once, and no name of another user.
 pub(super) fn believed(
     group: &Group,
     friend: EndpointId,
     listed: Vec<Listed>,
     now: UnixTime,
 ) -> Vec<ShownDevice> {
+    if listed.is_empty() {
+        return Vec::new();
+    }
     let user = group.friend(friend).and_then(|friend| friend.name());
+    let others = group.friends().filter(|(other, _)| *other != friend);
+    let others = order::set(others.flat_map(|(other, known)| {
+        let devices = known.devices().map(|(device, _)| device);
+        std::iter::once(other).chain(devices)
+    }));
     let is_ours = |id: EndpointId| id == group.user() || group.device(id).is_some() || group.is_removed(id);
-    let is_anothers = |id: EndpointId| id != friend && group.friend(id).is_some();
     let is_of_friend = |name: &Name| name.kind() == NameKind::Device && Some(&name.user()) == user;
     let mut devices: Vec<ShownDevice> = Vec::new();
     for Listed { id, name, called, presence } in listed {
         let is_known = devices.iter().any(|known| known.id == id);
-        if is_known || is_ours(id) || is_anothers(id) {
+        if is_known || is_ours(id) || others.contains(&id) {
             continue;
         }
         let up = presence.map(|told| Up::told(told.said, told.ago, now));
@@ -128,7 +133,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use whimbrel_base::SecretKey;
     use whimbrel_base::name::MAX_NAME_BYTES;
-    use whimbrel_devices::{Log, Op};
+    use whimbrel_devices::{Log, Op, Subject};
 
     use super::*;
 
@@ -160,15 +165,15 @@ mod tests {
         log
     }
 
-    fn listed(device: u8, called: &str, presence: Option<Retold>) -> Listed {
-        let called = Some(called.parse().unwrap());
+    fn listed(device: u8, called: Option<&str>, presence: Option<Retold>) -> Listed {
+        let called = called.map(|called| called.parse().unwrap());
         Listed { id: id(device), name: name(&format!("d{device}.ada@example.org")), called, presence }
     }
 
     /// What is written here is written in `docs/protocol.md`.
     #[test]
     fn the_bytes_of_a_list_are_those_of_the_protocol_and_nothing_else_is_one() {
-        let list = vec![listed(2, "desk", Some(AWAY))];
+        let list = vec![listed(2, Some("desk"), Some(AWAY))];
         let bytes = postcard::to_stdvec(&list).unwrap();
         let text = b"\x12d2.ada@example.org\x01\x04desk\x01\x01\xac\x02\x07";
         assert_eq!(bytes, [&[1_u8][..], id(2).as_bytes(), text].concat());
@@ -229,10 +234,13 @@ mod tests {
         let write = |log: &mut Log, op| log.write(&key(1), vec![op], now()).unwrap();
         write(&mut log, Op::Show { device: id(2), to: Visibility::Friends });
         write(&mut log, Op::Call { whom: Subject::Device(id(2)), name: "desk".parse().unwrap() });
+        // The device 3 has a number behind its name by that, and friends are not told why.
+        write(&mut log, Op::AddFriend { friend: id(5), name: None });
+        write(&mut log, Op::Call { whom: Subject::Friend(id(5)), name: "d3".parse().unwrap() });
         log.remove_device(&key(1), id(4), now()).unwrap();
         let all = |log: &Log| of(log.group(), |_| Some(AWAY));
-        assert_eq!(all(&log), [listed(2, "desk", Some(AWAY)), listed(3, "d3", None)]);
-        assert_eq!(of(log.group(), |_| None)[0], listed(2, "desk", None), "nothing is known of it");
+        assert_eq!(all(&log), [listed(2, Some("desk"), Some(AWAY)), listed(3, None, None)]);
+        assert_eq!(of(log.group(), |_| None)[0], listed(2, Some("desk"), None), "nothing is known of it");
         // The device 3 may not act for the user.
         let call = Op::Call { whom: Subject::Device(id(3)), name: "bank".parse().unwrap() };
         log.write(&key(3), vec![call], now()).unwrap();
@@ -246,6 +254,8 @@ mod tests {
             let op = Op::AddFriend { friend: id(friend), name: Some(name(user)) };
             log.write(&key(1), vec![op], now()).unwrap();
         }
+        let noted = Op::AddFriendDevice { friend: id(6), device: id(11), name: None };
+        log.write(&key(1), vec![noted], now()).unwrap();
         log.remove_device(&key(1), id(4), now()).unwrap();
         let of = |device: u8, text: &str| Listed {
             id: id(device),
@@ -258,6 +268,7 @@ mod tests {
             of(2, "home.bob@example.org"),
             of(4, "home.bob@example.org"),
             of(6, "home.bob@example.org"),
+            of(11, "home.bob@example.org"),
             of(5, "home.bob@example.org"),
             of(7, "home.carol@example.org"),
             of(7, "desk.bob@example.org"),
