@@ -1,7 +1,6 @@
 //! Asks a friend's device which devices the friend has, whenever that was heard: so what changed is known
 //! soon.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,12 +24,13 @@ const TIMES: u32 = 2;
 /// Devices of which it is remembered.
 const MOST: usize = 512;
 
-/// Devices that end the connection when they are asked.
+/// Devices that end the connection when they are asked: few, if any.
 #[derive(Debug, Default)]
-pub(super) struct Older(HashMap<EndpointId, Ended>);
+pub(super) struct Older(Vec<Ended>);
 
 #[derive(Debug)]
 struct Ended {
+    peer: EndpointId,
     times: u32,
     last: Instant,
 }
@@ -38,19 +38,20 @@ struct Ended {
 impl Older {
     fn may_ask(&self, peer: EndpointId, now: Instant) -> bool {
         let is_older = |ended: &Ended| ended.times >= TIMES && now.duration_since(ended.last) < REST;
-        !self.0.get(&peer).is_some_and(is_older)
+        !self.0.iter().any(|ended| ended.peer == peer && is_older(ended))
     }
 
     fn answered(&mut self, peer: EndpointId) {
-        self.0.remove(&peer);
+        self.0.retain(|ended| ended.peer != peer);
     }
 
     /// A device ended the connection in place of an answer.
     pub(super) fn ended(&mut self, peer: EndpointId, now: Instant) {
-        self.0.retain(|_, ended| now.duration_since(ended.last) < REST);
-        if self.0.len() < MOST || self.0.contains_key(&peer) {
-            let ended = self.0.entry(peer).or_insert(Ended { times: 0, last: now });
+        self.0.retain(|ended| now.duration_since(ended.last) < REST);
+        if let Some(ended) = self.0.iter_mut().find(|ended| ended.peer == peer) {
             (ended.times, ended.last) = (ended.times.saturating_add(1), now);
+        } else if self.0.len() < MOST {
+            self.0.push(Ended { peer, times: 1, last: now });
         }
     }
 }
