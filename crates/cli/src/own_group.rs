@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use whimbrel_base::{EndpointId, Name, NameKind, SecretKey, UnixTime};
-use whimbrel_devices::{Device, Group, Label, Log, Op, Replica, StoreError, Subject, WriteError};
+use whimbrel_devices::{
+    Device, FriendDevice, Group, Label, Log, Op, Replica, StoreError, Subject, WriteError,
+};
 
 use crate::failure::{self, Failure};
 use crate::options::Globals;
@@ -169,14 +171,27 @@ fn by_id(group: &Group, text: &str) -> Option<Subject> {
     if group.device(id).is_some() {
         return Some(Subject::Device(id));
     }
-    group.friend(id).map(|_| Subject::Friend(id))
+    let friend = group.friend(id).map(|_| Subject::Friend(id));
+    friend.or_else(|| friends_device(group, |device, _| device == id))
 }
 
 fn by_name(group: &Group, text: &str) -> Option<Subject> {
     let name: Name = text.parse().ok()?;
     let device = group.devices().find(|(_, device)| *device.name() == name);
     let friend = || group.friends().find(|(_, friend)| friend.name() == Some(&name));
-    device.map(|(id, _)| Subject::Device(id)).or_else(|| friend().map(|(id, _)| Subject::Friend(id)))
+    let theirs = || friends_device(group, |_, device| device.name() == Some(&name));
+    device
+        .map(|(id, _)| Subject::Device(id))
+        .or_else(|| friend().map(|(id, _)| Subject::Friend(id)))
+        .or_else(theirs)
+}
+
+/// The first device that is noted of a friend and is meant.
+fn friends_device(group: &Group, is_meant: impl Fn(EndpointId, &FriendDevice) -> bool) -> Option<Subject> {
+    let mut all = group
+        .friends()
+        .flat_map(|(friend, known)| known.devices().map(move |(id, device)| (friend, id, device)));
+    all.find(|(_, id, device)| is_meant(*id, device)).map(|(friend, id, _)| Subject::FriendDevice(friend, id))
 }
 
 /// Gives something a personal name.
@@ -187,13 +202,21 @@ pub(crate) fn call(group: &OwnGroup, wanted: &str, name: &Label, of_friends: boo
             let other = if of_friends { "devices" } else { "friends" };
             return Err(Failure::usage(format!("{wanted} is named with `whimbrel {other} name`")));
         }
-        let other = log.group().called(name).filter(|known| *known != whom);
-        // What a device without trust calls itself is free for the user.
-        if other.is_some_and(|other| !log.group().names_itself(other)) {
-            return Err(Failure::usage(format!("something else is called {name}; choose another name")));
-        }
+        check_free(log.group(), name, whom)?;
         log.write(key, vec![Op::Call { whom, name: name.clone() }], now).map_err(refused)
     })
+}
+
+/// Refuses a personal name that something else has.
+///
+/// # Errors
+/// When something else is called so. What a device without trust calls itself is free for the user.
+pub(crate) fn check_free(group: &Group, name: &Label, whom: Subject) -> Result<()> {
+    let other = group.called(name).filter(|known| *known != whom);
+    if other.is_some_and(|other| !group.names_itself(other)) {
+        return Err(Failure::usage(format!("something else is called {name}; choose another name")));
+    }
+    Ok(())
 }
 
 /// Says whose log was written twice.
@@ -313,6 +336,26 @@ mod tests {
         let name = one.to_string().parse().unwrap();
         log.write(&user, vec![Op::Call { whom: Subject::Friend(other), name }], now).unwrap();
         assert_eq!(find(log.group(), &one.to_string()).unwrap(), Subject::Friend(one));
+    }
+
+    #[test]
+    fn a_device_that_was_noted_of_a_friend_is_meant_by_its_key_and_by_its_name() {
+        let (user, now) = (SecretKey::from_bytes(&[1; 32]), UnixTime::from_secs(1_700_000_000));
+        let [friend, device, stranger] = [2, 3, 4].map(|number| SecretKey::from_bytes(&[number; 32]).id());
+        let mut log = Log::new(user.id());
+        let name = |text: &str| Some(text.parse::<Name>().unwrap());
+        let friend_is = Op::AddFriend { friend, name: name("bob@example.org") };
+        log.write(&user, vec![friend_is], now).unwrap();
+        let noted = Op::AddFriendDevice { friend, device, name: name("desk.bob@example.org") };
+        log.write(&user, vec![noted], now).unwrap();
+        for text in [device.to_string().as_str(), "desk.bob@example.org", "desk"] {
+            assert_eq!(find(log.group(), text).unwrap(), Subject::FriendDevice(friend, device), "{text}");
+        }
+        assert!(find(log.group(), &stranger.to_string()).is_err());
+        assert!(find(log.group(), "phone.bob@example.org").is_err());
+        let desk = "desk".parse().unwrap();
+        assert!(check_free(log.group(), &desk, Subject::Friend(friend)).is_err());
+        assert!(check_free(log.group(), &desk, Subject::FriendDevice(friend, device)).is_ok());
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! Devices say for how long something has been so, and not when it began: all times here are of this machine's own
 //! clock, and another device's clock is of no importance.
 
+pub(crate) mod kept;
+mod shown;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{ErrorKind, Write as _};
-use std::path::PathBuf;
+use std::io::ErrorKind;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
@@ -15,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use whimbrel_base::{EndpointId, UnixTime};
 
-use crate::{identity, places};
+use self::kept::folder;
+pub(crate) use self::shown::{MOST_OF_ONE, Shown, ShownDevice};
+use crate::identity;
 
 /// What was said holds for so long: three heartbeats.
 pub(crate) const HOLDS: Duration = Duration::from_secs(90);
@@ -23,6 +27,8 @@ pub(crate) const HOLDS: Duration = Duration::from_secs(90);
 const MOST: usize = 512;
 /// The file that is there while the user is not at this machine.
 const AWAY: &str = "away";
+/// What the agent's file is called behind the user's key.
+const ENDING: &str = "json";
 /// No file that the agent writes is larger.
 const LARGEST: u64 = 256 * 1024;
 
@@ -47,6 +53,19 @@ pub(crate) struct Up {
 }
 
 impl Up {
+    /// What a device said of itself so many seconds ago.
+    pub(crate) fn told(said: Said, ago: u32, now: UnixTime) -> Self {
+        let heard = now.as_secs().saturating_sub(ago.into());
+        Self { away: said.away, since: heard.saturating_sub(said.seconds.into()), heard }
+    }
+
+    /// The same in words that need no clock: what was said, and how many seconds ago.
+    pub(crate) fn retold(&self, now: UnixTime) -> (Said, u32) {
+        let seconds = |span: u64| u32::try_from(span).unwrap_or(u32::MAX);
+        let said = Said { away: self.away, seconds: seconds(self.heard.saturating_sub(self.since)) };
+        (said, seconds(now.as_secs().saturating_sub(self.heard)))
+    }
+
     /// In one word.
     pub(crate) fn state(&self) -> &'static str {
         if self.away { "away" } else { "present" }
@@ -84,9 +103,7 @@ impl Presence {
             return;
         };
         if self.0.len() < MOST || self.0.contains_key(&device) {
-            let heard = now.as_secs();
-            let since = heard.saturating_sub(said.seconds.into());
-            self.0.insert(device, Up { away: said.away, since, heard });
+            self.0.insert(device, Up::told(said, 0, now));
         }
     }
 
@@ -102,11 +119,7 @@ impl Presence {
 
     /// What the agent of this machine wrote last. A file that is not there or makes no sense says nothing.
     pub(crate) fn read(user: EndpointId) -> Self {
-        let read = file(user).ok().filter(|file| {
-            std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LARGEST)
-        });
-        let text = read.and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+        serde_json::from_slice(&kept::read(user, ENDING, LARGEST)).unwrap_or_default()
     }
 
     /// Writes it for other commands. Blocks.
@@ -114,15 +127,7 @@ impl Presence {
     /// # Errors
     /// When the file cannot be written.
     pub(crate) fn write(&self, user: EndpointId) -> Result<()> {
-        let file = file(user)?;
-        let directory = file.parent().context("the file has no folder")?;
-        identity::private_directory(directory)?;
-        let failed = || format!("cannot write {}", file.display());
-        // Of no use after a crash: it is not forced to the disk.
-        let mut new = tempfile::NamedTempFile::new_in(directory).with_context(failed)?;
-        new.write_all(&serde_json::to_vec(self)?).with_context(failed)?;
-        new.persist(&file).with_context(failed)?;
-        Ok(())
+        kept::write(user, ENDING, &serde_json::to_vec(self)?)
     }
 }
 
@@ -150,15 +155,6 @@ pub(crate) fn set_away(away: bool) -> Result<()> {
 /// When that cannot be looked at.
 pub(crate) fn is_away() -> Result<bool> {
     Ok(folder()?.join(AWAY).try_exists()?)
-}
-
-fn file(user: EndpointId) -> Result<PathBuf> {
-    Ok(folder()?.join(format!("{user}.json")))
-}
-
-/// Where the agent writes what it heard: a folder that only the user reads.
-pub(crate) fn folder() -> Result<PathBuf> {
-    Ok(places::data()?.join("presence"))
 }
 
 /// This machine's clock.
@@ -191,6 +187,21 @@ mod tests {
         assert_eq!(presence.of(device(1), at.saturating_add(day)), None);
         assert_eq!(presence.of(device(1), UnixTime::from_secs(at.as_secs() - day.as_secs())), None);
         assert_eq!(presence.of(device(2), at), None);
+    }
+
+    #[test]
+    fn what_is_told_on_is_as_old_as_it_was() {
+        let at = UnixTime::from_secs(1_700_000_000);
+        let up = Up::told(Said { away: true, seconds: 300 }, 20, at);
+        assert_eq!((up.since, up.heard), (1_699_999_680, 1_699_999_980));
+        let later = at.saturating_add(Duration::from_secs(5));
+        assert_eq!(up.retold(later), (Said { away: true, seconds: 300 }, 25));
+        // Another clock, which is a day behind.
+        let elsewhere = UnixTime::from_secs(1_699_900_000);
+        let (said, ago) = up.retold(later);
+        let there = Up::told(said, ago, elsewhere);
+        assert_eq!((there.heard, there.holds(elsewhere)), (1_699_899_975, true));
+        assert!(!there.holds(elsewhere.saturating_add(HOLDS - Duration::from_secs(25))));
     }
 
     #[test]

@@ -510,6 +510,7 @@ fn devices_and_friends(play: &mut Play) {
     play.run("home", "whimbrel friends list --json", "\"called\":\"bobby\"");
     play.run("home", "whimbrel friends device bobby ID", "is noted as a device of bobby");
     play.run("home", "whimbrel friends allow bobby", "bobby may see which");
+    play.run("home", "whimbrel friends allow bobby --devices", "bobby may see which devices you have");
     play.run("home", "whimbrel friends remove bobby", "no friend any more");
     requests(play);
     play.run("home", "whimbrel devices show desk --to friends", "is shown to friends");

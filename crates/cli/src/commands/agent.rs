@@ -297,7 +297,7 @@ impl Running {
     }
 }
 
-/// Decodes whatever comes as a heartbeat.
+/// Decodes whatever comes from another agent.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn decode_anything(bytes: &[u8]) {
     group::decode_anything(bytes);

@@ -299,6 +299,6 @@ fn be_away(away: bool, as_json: bool) -> Result<()> {
 fn device_of(group: &Group, text: &str) -> Result<whimbrel_base::EndpointId> {
     match find(group, text)? {
         Subject::Device(id) => Ok(id),
-        _ => Err(Failure::usage(format!("{text} is a friend; use `whimbrel friends`"))),
+        _ => Err(Failure::usage(format!("{text} is a friend, or a friend's; use `whimbrel friends`"))),
     }
 }

@@ -1,5 +1,7 @@
 //! `whimbrel friends`: users who were introduced to this one.
 
+mod list;
+mod naming;
 mod requests;
 
 use std::time::Duration;
@@ -13,8 +15,7 @@ use whimbrel_devices::{Friend, Group, Label, Op, Rights, Subject};
 use crate::failure::Failure;
 use crate::options::{Globals, after, duration, user_name};
 use crate::output;
-use crate::own_group::{OwnGroup, call, find, refused};
-use crate::presence::{self, Presence, Up};
+use crate::own_group::{OwnGroup, find, refused};
 
 /// List, ask, name and remove friends: users who were introduced to this one
 ///
@@ -37,7 +38,7 @@ pub(crate) struct Friends {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List friends
+    /// List friends, and which devices they have, of those who let you see that
     #[command(after_help = after("Example:\n  whimbrel friends list --json"))]
     List {
         /// Print a JSON object
@@ -88,23 +89,31 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Call a friend something else
+    /// Call a friend, or a friend's device, something else
+    ///
+    /// A device that the friend shows is noted so, as by `whimbrel friends device`.
     #[command(after_help = after("Example:\n  whimbrel friends name bob@example.org bobby"))]
     Name {
-        /// The friend: the personal name, the user name or the id
+        /// The friend or the device: the personal name, the whole name or the id
         friend: String,
-        /// What the friend is called from now on
+        /// What that is called from now on
         name: Label,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
     },
     /// Let a friend see which of your devices are up, of those that are shown to friends
-    #[command(after_help = after("Example:\n  whimbrel friends allow bobby"))]
+    #[command(after_help = after("\
+Examples:
+  whimbrel friends allow bobby
+  whimbrel friends allow bobby --devices"))]
     Allow {
         /// The friend: the personal name, the user name or the id
         friend: String,
-        /// Not any more
+        /// Also which devices you have: their names, what you call them and their ids
+        #[arg(long)]
+        devices: bool,
+        /// Not any more: neither of both, or with --devices only not which you have
         #[arg(long)]
         off: bool,
         /// Print a JSON object
@@ -148,21 +157,26 @@ pub(crate) async fn run(globals: &Globals, args: Friends) -> Result<()> {
     }
     let group = OwnGroup::open(globals)?;
     match args.action {
-        Action::List { json } => list(&group, json),
+        Action::List { json } => list::run(&group, json),
         Action::Name { friend, name, json } => {
-            call(&group, &friend, &name, true)?;
+            naming::name(&group, &friend, &name)?;
             if json {
                 return output::json(&json!({ "friend": friend, "name": name.as_str() }));
             }
             output::line(format!("{friend} is called {name}"))
         }
-        Action::Allow { friend, off, json } => {
-            allow(&group, &friend, !off)?;
+        Action::Allow { friend, devices, off, json } => {
+            let Rights { presence, devices: all } = allow(&group, &friend, (!off, devices))?;
             if json {
-                return output::json(&json!({ "friend": friend, "may_see": { "presence": !off } }));
+                let may_see = json!({ "presence": presence, "devices": all });
+                return output::json(&json!({ "friend": friend, "may_see": may_see }));
             }
-            let may = if off { "does not see any more" } else { "may see" };
-            output::line(format!("{friend} {may} which of your devices are up"))
+            output::line(match (off, devices) {
+                (false, false) => format!("{friend} may see which of your devices are up"),
+                (false, true) => format!("{friend} may see which devices you have, and which of them are up"),
+                (true, false) => format!("{friend} does not see any more which of your devices are up"),
+                (true, true) => format!("{friend} does not see any more which devices you have"),
+            })
         }
         Action::Device { friend, device, remove, json } => {
             note_device(&group, &friend, device, remove)?;
@@ -195,22 +209,38 @@ pub(crate) async fn run(globals: &Globals, args: Friends) -> Result<()> {
 /// The friend that a text means.
 ///
 /// # Errors
-/// When that is nobody, or a device of the user's own.
+/// When that is nobody, or a device.
 fn friend_in(group: &Group, text: &str) -> Result<EndpointId> {
     match find(group, text)? {
         Subject::Friend(id) => Ok(id),
-        _ => Err(Failure::usage(format!("{text} is no friend; use `whimbrel devices`"))),
+        Subject::Device(_) => Err(Failure::usage(format!("{text} is no friend; use `whimbrel devices`"))),
+        Subject::FriendDevice(..) => Err(Failure::usage(format!(
+            "{text} is a friend's device; say whose, as `whimbrel friends list` does"
+        ))),
     }
 }
 
-/// Says whether a friend may see which devices are up. What else the friend may see stays.
-fn allow(own: &OwnGroup, friend: &str, presence: bool) -> Result<()> {
+/// Says whether a friend may see which devices are up, or with `devices` also which there are. Returns what
+/// the friend may see then.
+fn allow(own: &OwnGroup, friend: &str, (allowed, devices): (bool, bool)) -> Result<Rights> {
     own.change(|log, key, now| {
         let friend = friend_in(log.group(), friend)?;
-        let rights = log.group().friend(friend).map(Friend::rights).unwrap_or_default();
-        let op = Op::Allow { friend, rights: Rights { presence, ..rights } };
-        log.write(key, vec![op], now).map_err(refused)
+        let before = log.group().friend(friend).map(Friend::rights).unwrap_or_default();
+        let rights = changed(before, allowed, devices);
+        log.write(key, vec![Op::Allow { friend, rights }], now).map_err(refused)?;
+        Ok(rights)
     })
+}
+
+/// What a friend may see after a change. Who may not see which are up does not see either which there are: by
+/// asking for them a friend would know which answer.
+fn changed(before: Rights, allowed: bool, devices: bool) -> Rights {
+    match (allowed, devices) {
+        (true, false) => Rights { presence: true, ..before },
+        (true, true) => Rights { presence: true, devices: true },
+        (false, true) => Rights { devices: false, ..before },
+        (false, false) => Rights::default(),
+    }
 }
 
 /// Notes that a friend has a device, or has it no more.
@@ -225,40 +255,26 @@ fn note_device(own: &OwnGroup, friend: &str, device: EndpointId, remove: bool) -
     })
 }
 
-fn list(own: &OwnGroup, as_json: bool) -> Result<()> {
-    let group = own.look(|log| log.group().clone())?;
-    let names = group.names();
-    let called = |id| names.get(&Subject::Friend(id)).map(Label::as_str);
-    let presence = Presence::read(group.user());
-    // Of the friend's own key and of the devices that are known.
-    let up = |id, friend: &Friend| -> Vec<(EndpointId, Up)> {
-        let keys = std::iter::once(id).chain(friend.devices().map(|(device, _)| device));
-        keys.filter_map(|key| Some((key, presence.of(key, presence::now())?))).collect()
-    };
-    if as_json {
-        let friends = group.friends().map(|(id, friend)| {
-            let devices: Vec<_> = friend.devices().map(|(device, _)| device.to_string()).collect();
-            let mut beside = serde_json::Map::new();
-            beside.extend(up(id, friend).into_iter().map(|(key, up)| (key.to_string(), up.as_json())));
-            json!({
-                "called": called(id), "name": friend.name().map(ToString::to_string), "id": id.to_string(),
-                "devices": devices,
-                "up": beside,
-                "may_see": { "presence": friend.rights().presence, "devices": friend.rights().devices },
-            })
-        });
-        return output::json(&json!({ "friends": friends.collect::<Vec<_>>() }));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_friend_may_see_is_given_and_taken_back_and_never_devices_alone() {
+        let rights = |presence, devices| Rights { presence, devices };
+        let (none, up, all) = (rights(false, false), rights(true, false), rights(true, true));
+        for (before, change, after) in [
+            (none, (true, false), up),
+            (none, (true, true), all),
+            (up, (true, true), all),
+            (all, (true, false), all),
+            (all, (false, true), up),
+            (none, (false, true), none),
+            (all, (false, false), none),
+            // A list that an older program wrote.
+            (rights(false, true), (false, false), none),
+        ] {
+            assert_eq!(changed(before, change.0, change.1), after, "{before:?} {change:?}");
+        }
     }
-    for (id, friend) in group.friends() {
-        let name = friend.name().map_or_else(|| id.to_string(), ToString::to_string);
-        let up = up(id, friend);
-        // At one of the devices is enough.
-        let best = up.iter().map(|(_, up)| up).min_by_key(|up| up.away);
-        let best = best.map(|up| format!(", {up}")).unwrap_or_default();
-        output::line(format!("{}  {name}{best}", called(id).unwrap_or("-")))?;
-    }
-    if group.friends().next().is_none() {
-        output::line("no friends yet; introduce yourselves with `whimbrel invite --as` and `whimbrel join`")?;
-    }
-    Ok(())
 }

@@ -167,7 +167,9 @@ pub(crate) fn device(globals: &Globals, text: &str) -> Result<EndpointId> {
         own_group::check_word(&group, text, found)?;
     }
     match found {
-        Subject::Device(id) => Ok(id),
-        _ => Err(Failure::usage(format!("{text} is a friend; give one of the friend's devices by its id"))),
+        Subject::Device(id) | Subject::FriendDevice(_, id) => Ok(id),
+        Subject::Friend(_) => {
+            Err(Failure::usage(format!("{text} is a friend; give one of the friend's devices by its id")))
+        }
     }
 }

@@ -122,12 +122,15 @@ fn what_a_device_without_trust_calls_itself_takes_no_name_from_anything_else() {
         assert_eq!(stage.call(1, Subject::Device(stage.id(2))), Some(of_world.clone()));
         assert_eq!(stage.call(1, itself), Some(format!("{wanted}-2")));
         assert!(stage.log(1).group().names_itself(itself));
+        assert_eq!(stage.log(1).group().chosen(stage.id(3)), None);
     }
     // What the user calls it is the user's word, and so is its own once it may act for the user.
     stage.write(1, Op::Call { whom: itself, name: label("tv") }).unwrap();
     stage.gather();
     assert!(!stage.log(1).group().names_itself(itself));
     assert_eq!(stage.call(1, itself).as_deref(), Some("tv"));
+    assert_eq!(stage.log(1).group().chosen(stage.id(3)), Some(&label("tv")));
+    assert_eq!(stage.log(1).group().chosen(stage.id(2)), None, "it has the name that the world has for it");
     stage.sides[3].skew = 0;
     stage.pass(Duration::from_secs(60));
     stage.write(3, Op::Call { whom: itself, name: label("telly") }).unwrap();

@@ -6,11 +6,15 @@
 //! policy       who is told what, and when
 //! watching     the group as its file has it
 //! pulse        heartbeats as they are said
+//! listing      which devices the user has, as friends are told it
+//! asking       when friends are asked for theirs
 //! talk         one connection
 //! whereabouts  where devices were reached last
 //! ```
 
+mod asking;
 mod away;
+mod listing;
 mod policy;
 mod pulse;
 mod talk;
@@ -31,20 +35,20 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_devices::Replica;
-use whimbrel_transport::{Allow, Connection, ListenOptions};
+use whimbrel_transport::{Allow, CloseCode, ConnectError, Connection, ListenOptions};
 
+use self::asking::Older;
 use self::away::State;
+use self::listing::{Listed, Retold};
 use self::policy::Told;
 pub(super) use self::policy::called;
 use self::pulse::Pulse;
-#[cfg(feature = "fuzzing")]
-pub(super) use self::pulse::decode_anything;
 use self::watching::Known;
 use self::whereabouts::{Whereabouts, dialled};
 use crate::commands::devices::Meetings;
 use crate::network::{Network, Peer, connect};
 use crate::own_group::OwnGroup;
-use crate::presence::{self, Presence, Said};
+use crate::presence::{self, Presence, Said, Shown};
 use crate::{aside, failure, output};
 
 /// Connections of other agents.
@@ -77,6 +81,9 @@ struct Shared {
     replica: Arc<Replica>,
     known: watch::Receiver<Arc<Known>>,
     presence: Mutex<Presence>,
+    /// Which devices friends have, as they show them.
+    shown: Mutex<Shown>,
+    older: Mutex<Older>,
     whereabouts: Mutex<Whereabouts>,
     /// How many connections there are with each device.
     talks: Mutex<HashMap<EndpointId, usize>>,
@@ -102,8 +109,32 @@ impl Shared {
         Pulse { version: told.group.then_some(known.digest), presence: told.presence.then(|| state.said()) }
     }
 
+    /// What a peer hears that asks which devices there are: nothing, unless it may know.
+    fn list(&self, known: &Known, told: Told) -> Vec<Listed> {
+        if !told.devices {
+            return Vec::new();
+        }
+        let (now, own, state) = (presence::now(), self.network.id(), *self.state.borrow());
+        let presence = self.presence().clone();
+        listing::of(&known.group, |device| {
+            if device == own {
+                return Some(Retold { said: state.said(), ago: 0 });
+            }
+            let (said, ago) = presence.of(device, now)?.retold(now);
+            Some(Retold { said, ago })
+        })
+    }
+
     fn presence(&self) -> MutexGuard<'_, Presence> {
         self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn older(&self) -> MutexGuard<'_, Older> {
+        self.older.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn whereabouts(&self) -> MutexGuard<'_, Whereabouts> {
@@ -171,7 +202,8 @@ async fn keep(
 ) -> Result<Infallible> {
     let first = watching::read(&own.replica).await?;
     let user = first.group.user();
-    let mut written_down = aside::run(move || Whereabouts::read(user)).await.unwrap_or_default();
+    let reading = aside::run(move || (Whereabouts::read(user), Shown::read(user)));
+    let (mut written_down, mut written_shown) = reading.await.unwrap_or_default();
     let (tell, known) = watch::channel(Arc::new(first));
     let mut watching = pin!(watching::follow(own.file.clone(), own.replica.clone(), tell));
     let shared = Arc::new(Shared {
@@ -179,6 +211,8 @@ async fn keep(
         replica: own.replica,
         known: known.clone(),
         presence: Mutex::default(),
+        shown: Mutex::new(written_shown.clone()),
+        older: Mutex::default(),
         whereabouts: Mutex::new(written_down.clone()),
         talks: Mutex::default(),
         met: Meetings::default(),
@@ -212,6 +246,7 @@ async fn keep(
             Ok(()) = changes.changed() => called.follow(&shared, &wished.peers),
             _ = writing.tick() => {
                 write(&shared, user, &mut written).await;
+                write_shown(&shared, user, &mut written_shown).await;
                 write_down(&shared, user, &mut written_down).await;
             }
         }
@@ -241,6 +276,18 @@ async fn write(shared: &Shared, user: EndpointId, written: &mut Presence) {
     keep_written(now, written, write, "other commands do not know which devices are up").await;
 }
 
+/// Writes down what friends show, if that is another than was written; nothing of who is no friend any more.
+async fn write_shown(shared: &Shared, user: EndpointId, written: &mut Shown) {
+    let (known, at) = (shared.known(), presence::now());
+    let now = {
+        let mut shown = shared.shown();
+        shown.keep(|friend| known.group.friend(friend).is_some(), at);
+        shown.clone()
+    };
+    let write = move |new: Shown| new.write(user);
+    keep_written(now, written, write, "other commands do not know which devices friends have").await;
+}
+
 /// Writes down where devices were reached, if that is elsewhere than was written.
 async fn write_down(shared: &Shared, user: EndpointId, written: &mut Whereabouts) {
     let now = shared.whereabouts().clone();
@@ -259,11 +306,18 @@ async fn keep_written<T: Clone + PartialEq + Send + 'static>(
         return;
     }
     let new = now.clone();
-    let result = aside::run(move || write(new)).await;
-    match result.context("the process is ending").and_then(|written| written) {
-        Ok(()) => *written = now,
-        Err(error) => tracing::warn!(error = failure::line(&error), "{otherwise}"),
+    if is_written(Box::new(move || write(new)), otherwise).await {
+        *written = now;
     }
+}
+
+/// Writes something; `false` if it cannot be. This is compiled once, and not for each kind of thing.
+async fn is_written(write: Box<dyn FnOnce() -> Result<()> + Send>, otherwise: &str) -> bool {
+    let result = aside::run(write).await.context("the process is ending").and_then(|written| written);
+    if let Err(error) = &result {
+        tracing::warn!(error = failure::line(error), "{otherwise}");
+    }
+    result.is_ok()
 }
 
 /// Devices that are called, each by a task of its own.
@@ -346,7 +400,13 @@ async fn reach(shared: &Shared, peer: &Peer) -> Result<Connection> {
 
 async fn dial(shared: &Shared, peer: &Peer) -> Result<Connection> {
     let dialling = tokio::time::timeout(CALL_LIMIT, connect(&shared.network, peer));
-    dialling.await.context("not in time")?
+    dialling.await.context("not in time")?.inspect_err(|error| {
+        // One that does not let this device in any more shows it nothing.
+        let why = error.downcast_ref::<ConnectError>();
+        if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = why {
+            shared.shown().forget_from(*peer);
+        }
+    })
 }
 
 /// Agents that called, the newest connection of each last.
@@ -386,4 +446,11 @@ fn chance() -> u16 {
     let mut bytes = [0; 2];
     let _ = getrandom::fill(&mut bytes);
     u16::from_be_bytes(bytes)
+}
+
+/// Decodes whatever comes as a heartbeat, and as a list of a friend's devices.
+#[cfg(feature = "fuzzing")]
+pub(super) fn decode_anything(bytes: &[u8]) {
+    pulse::decode_anything(bytes);
+    listing::decode_anything(bytes);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use whimbrel_base::EndpointId;
 use whimbrel_base::order;
-use whimbrel_devices::{Digest, Friend, Group, Rights, Visibility};
+use whimbrel_devices::{Digest, Friend, Group, Visibility};
 
 /// Between two heartbeats, before what chance adds or takes.
 pub(super) const PERIOD: Duration = Duration::from_secs(30);
@@ -22,36 +22,53 @@ pub(super) struct Told {
     pub(super) group: bool,
     /// Whether this device is up.
     pub(super) presence: bool,
+    /// Which devices the user has.
+    pub(super) devices: bool,
+}
+
+impl Told {
+    /// Nothing yet; the peer is not left for that.
+    pub(super) const NOTHING: Self = Self { group: false, presence: false, devices: false };
+    /// What tells nothing of this device.
+    pub(super) const GROUP: Self = Self { group: true, ..Self::NOTHING };
 }
 
 /// What a device tells a peer; `None` for strangers, who are not answered at all.
 pub(super) fn told(group: &Group, own: EndpointId, peer: EndpointId, visible: bool) -> Option<Told> {
     let shown = shown_to(group, own);
     if group.is_member(peer) {
-        return Some(Told { group: true, presence: visible && shown != Visibility::Nobody });
+        return Some(Told { presence: visible && shown != Visibility::Nobody, ..Told::GROUP });
     }
-    let may_see = friend_of(group, peer).is_some_and(|rights| rights.presence);
-    let is_told = may_see && visible && shown == Visibility::Friends;
+    let rights = friend_of(group, peer).map(|(_, friend)| friend.rights()).unwrap_or_default();
+    let is_told = rights.presence && visible && shown == Visibility::Friends;
     // A device that was removed is nobody's friend's.
-    (is_told && !group.is_removed(peer)).then_some(Told { group: false, presence: true })
+    let told = Told { presence: true, devices: rights.devices, ..Told::NOTHING };
+    (is_told && !group.is_removed(peer)).then_some(told)
 }
 
-/// To whom this device is shown. The user's own key has no such setting: what friends may see decides.
-fn shown_to(group: &Group, own: EndpointId) -> Visibility {
-    match group.device(own) {
+/// To whom a device of the user is shown. The user's own key has no such setting: what friends may see
+/// decides.
+pub(super) fn shown_to(group: &Group, id: EndpointId) -> Visibility {
+    match group.device(id) {
         Some(device) => device.visibility(),
-        None if own == group.user() => Visibility::Friends,
+        None if id == group.user() => Visibility::Friends,
         None => Visibility::Nobody,
     }
 }
 
-/// What the friend may see whose key this is, or that of a device.
-fn friend_of(group: &Group, peer: EndpointId) -> Option<Rights> {
+/// The friend whose key this is, or that of a device.
+fn friend_of(group: &Group, peer: EndpointId) -> Option<(EndpointId, &Friend)> {
     if let Some(friend) = group.friend(peer) {
-        return Some(friend.rights());
+        return Some((peer, friend));
     }
     let has = |friend: &Friend| friend.devices().any(|(id, _)| id == peer);
-    group.friends().find(|(_, friend)| has(friend)).map(|(_, friend)| friend.rights())
+    group.friends().find(|(_, friend)| has(friend))
+}
+
+/// The friend whose devices a peer is asked for. A device of the user has the list.
+pub(super) fn friend_to_ask(group: &Group, peer: EndpointId) -> Option<EndpointId> {
+    let is_ours = group.is_member(peer) || group.is_removed(peer);
+    friend_of(group, peer).filter(|_| !is_ours).map(|(friend, _)| friend)
 }
 
 /// Whether a key is that of a device whose word on whether it is up is kept: the user's and friends'.
@@ -114,7 +131,7 @@ fn spread(whole: Duration, chance: u16) -> Duration {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use whimbrel_base::{SecretKey, UnixTime};
-    use whimbrel_devices::{Log, Op};
+    use whimbrel_devices::{Log, Op, Rights};
 
     use super::*;
 
@@ -152,9 +169,10 @@ mod tests {
         write(log, Op::Allow { friend: id(4), rights: Rights { presence, devices: false } });
     }
 
-    const ALL: Option<Told> = Some(Told { group: true, presence: true });
-    const UNSEEN: Option<Told> = Some(Told { group: true, presence: false });
-    const PRESENCE: Option<Told> = Some(Told { group: false, presence: true });
+    const ALL: Option<Told> = Some(Told { group: true, presence: true, devices: false });
+    const UNSEEN: Option<Told> = Some(Told { group: true, presence: false, devices: false });
+    const PRESENCE: Option<Told> = Some(Told { group: false, presence: true, devices: false });
+    const DEVICES: Option<Told> = Some(Told { group: false, presence: true, devices: true });
 
     #[test]
     fn devices_are_told_of_the_group_and_a_removed_one_and_strangers_nothing() {
@@ -194,6 +212,39 @@ mod tests {
         write(&mut log, Op::Show { device: id(2), to: Visibility::Nobody });
         assert_eq!(told(log.group(), id(2), id(3), true), UNSEEN);
         assert_eq!(friends(&log, true), [None; 2]);
+    }
+
+    #[test]
+    fn a_friend_is_told_which_devices_there_are_only_with_that_right_and_where_presence_is_told() {
+        let mut log = log();
+        let allow = |log: &mut Log, presence, devices| {
+            write(log, Op::Allow { friend: id(4), rights: Rights { presence, devices } });
+        };
+        // The user's own key, which has no setting, and a device.
+        let friends = |log: &Log, own| [4, 5].map(|peer| told(log.group(), id(own), id(peer), true));
+        allow(&mut log, true, true);
+        assert_eq!((friends(&log, 1), friends(&log, 2)), ([DEVICES; 2], [None; 2]));
+        write(&mut log, Op::Show { device: id(2), to: Visibility::Friends });
+        assert_eq!(friends(&log, 2), [DEVICES; 2]);
+        assert_eq!(told(log.group(), id(1), id(4), false), None, "invisible");
+        assert_eq!(told(log.group(), id(1), id(9), true), None, "a stranger");
+        allow(&mut log, false, true);
+        assert_eq!((friends(&log, 1), friends(&log, 2)), ([None; 2], [None; 2]), "it would tell who is up");
+        allow(&mut log, true, false);
+        assert_eq!(friends(&log, 2), [PRESENCE; 2], "the right was taken back");
+    }
+
+    #[test]
+    fn friends_devices_are_asked_and_no_device_of_the_user() {
+        let mut log = log();
+        let asked = |log: &Log, peer| friend_to_ask(log.group(), id(peer));
+        assert_eq!([4, 5].map(|peer| asked(&log, peer)), [Some(id(4)); 2]);
+        assert_eq!([1, 2, 9].map(|peer| asked(&log, peer)), [None; 3]);
+        // Not by becoming a friend's device, nor once it was removed.
+        write(&mut log, Op::AddFriendDevice { friend: id(4), device: id(3), name: None });
+        assert_eq!(asked(&log, 3), None);
+        log.remove_device(&key(1), id(3), now()).unwrap();
+        assert_eq!(asked(&log, 3), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Heartbeats: what two agents say to each other on a stream that either opens.
 //!
 //! A heartbeat is [`BEAT`], its length (one byte) and a postcard value; the answer is one without the [`BEAT`]. A
-//! stream that begins with [`MEET`] goes on as two devices bring each other up to date (`whimbrel-devices`).
-//! `docs/protocol.md` has the bytes.
+//! stream that begins with [`MEET`] goes on as two devices bring each other up to date (`whimbrel-devices`);
+//! for lists of devices see `listing`. `docs/protocol.md` has the bytes.
 
 use std::io;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Pulse {
 
 /// Decodes whatever comes as a heartbeat; what is understood can be said again.
 #[cfg(feature = "fuzzing")]
-pub(in crate::commands::agent) fn decode_anything(bytes: &[u8]) {
+pub(super) fn decode_anything(bytes: &[u8]) {
     if let Some(pulse) = Pulse::decode(bytes) {
         let said = postcard::to_stdvec(&pulse).unwrap_or_default();
         assert_eq!(Pulse::decode(&said), Some(pulse));

@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use whimbrel_base::EndpointId;
 use whimbrel_devices::{Met, SyncError};
-use whimbrel_transport::{Allow, CloseCode, Connection, Stream};
+use whimbrel_transport::{Allow, CloseCode, ClosedBy, Connection, Stream};
 
 use super::away::State;
+use super::listing::LIST;
+use super::policy::Told;
 use super::pulse::{BEAT, MEET, Pulse, WORD_LIMIT};
 use super::watching::Known;
-use super::{Shared, chance, policy};
+use super::{Shared, asking, chance, listing, policy};
 use crate::failure;
 
 /// How long a meeting may take in all: what came until then is kept, and the next one goes on.
@@ -29,15 +32,27 @@ const IN_VAIN: Duration = Duration::from_secs(1);
 /// The peer hears that it is told nothing.
 const STRANGER: CloseCode = CloseCode::application(5);
 
+/// What happened on a connection so far.
+#[derive(Default)]
+struct Course {
+    /// The peer has answered a heartbeat.
+    answered: AtomicBool,
+    /// It said something, and may be asked.
+    heard: Notify,
+    /// It was asked for a friend's devices, and has not answered.
+    is_asked: AtomicBool,
+}
+
 /// Talks until the connection is over, or the peer is no member and no friend any more. Returns whether it answered.
 pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -> bool {
     // What is told is for this key alone.
     connection.allow_hand_over(Allow::Nobody);
     let talk = Talk::begin(shared, connection.peer_id());
-    let answered = AtomicBool::new(false);
+    let course = Course::default();
     let ended = tokio::select! {
-        ended = beat(shared, connection, calls, &answered) => ended,
-        ended = answer(shared, connection) => ended,
+        ended = beat(shared, connection, calls, &course) => ended,
+        ended = answer(shared, connection, &course) => ended,
+        ended = asking::follow(shared, connection, &course.heard, &course.is_asked) => ended,
         reason = connection.closed() => Err(anyhow!("{reason}")),
     };
     let Err(error) = ended;
@@ -51,8 +66,19 @@ pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -
     }
     if !is_over {
         connection.abort(STRANGER, "there is nothing to say");
+    } else if is_told_nothing(connection) {
+        let now = Instant::now();
+        shared.shown().forget_from(peer);
+        if course.is_asked.load(Ordering::Relaxed) {
+            shared.older().ended(peer, now);
+        }
     }
-    answered.load(Ordering::Relaxed)
+    course.answered.load(Ordering::Relaxed)
+}
+
+/// Whether the peer has ended the connection because it tells this device nothing, or did not understand it.
+fn is_told_nothing(connection: &Connection) -> bool {
+    connection.close_reason().is_some_and(|reason| reason.by == ClosedBy::Peer && reason.code == STRANGER)
 }
 
 /// One of the connections with a device: each calls the other, and there may be agents beside this one.
@@ -88,12 +114,7 @@ impl Drop for Talk<'_> {
 }
 
 /// Says which version this device has, and fetches what it lacks.
-async fn beat(
-    shared: &Shared,
-    connection: &Connection,
-    calls: bool,
-    answered: &AtomicBool,
-) -> Result<Infallible> {
+async fn beat(shared: &Shared, connection: &Connection, calls: bool, course: &Course) -> Result<Infallible> {
     let (mut changes, mut states) = (shared.known.clone(), shared.state.clone());
     let (peer, mut in_vain) = (connection.peer_id(), None);
     if !calls {
@@ -107,12 +128,13 @@ async fn beat(
         let known = changes.borrow_and_update().clone();
         // One that knows nothing yet has nothing to keep for itself.
         let told = match shared.told(&known, peer) {
-            None if calls && known.is_new => policy::Told { group: true, presence: false },
+            None if calls && known.is_new => Told::GROUP,
             told => told.context("it is no device and no friend")?,
         };
         let theirs = shared.pulse(&known, told).ask(connection).await?;
-        answered.store(true, Ordering::Relaxed);
+        course.answered.store(true, Ordering::Relaxed);
         shared.hear(peer, theirs.presence);
+        course.heard.notify_one();
         if let Some(theirs) = theirs.version.filter(|_| told.group)
             && policy::should_meet(known.digest, theirs, in_vain)
         {
@@ -164,15 +186,20 @@ async fn meet(shared: &Shared, connection: &Connection) -> Result<Option<Met>> {
 }
 
 /// Answers what the peer begins, one after the other.
-async fn answer(shared: &Shared, connection: &Connection) -> Result<Infallible> {
+async fn answer(shared: &Shared, connection: &Connection, course: &Course) -> Result<Infallible> {
     loop {
         let stream = connection.accept_stream().await?;
-        answer_one(shared, connection, stream).await?;
+        answer_one(shared, connection, course, stream).await?;
         tokio::time::sleep(GAP).await;
     }
 }
 
-async fn answer_one(shared: &Shared, connection: &Connection, mut stream: Stream) -> Result<()> {
+async fn answer_one(
+    shared: &Shared,
+    connection: &Connection,
+    course: &Course,
+    mut stream: Stream,
+) -> Result<()> {
     let peer = connection.peer_id();
     let mut begins = [0; BEAT.len()];
     let reading = stream.read_exact(&mut begins);
@@ -181,7 +208,7 @@ async fn answer_one(shared: &Shared, connection: &Connection, mut stream: Stream
     let told = match shared.told(&known, peer) {
         // One that is called while nothing is known asks back at once if its own list has changed. It hears nothing,
         // and is not left: what is known of it comes on this very connection.
-        None if known.is_new => policy::Told { group: false, presence: false },
+        None if known.is_new => Told::NOTHING,
         told => told.context("it is no device and no friend")?,
     };
     if begins == *BEAT {
@@ -191,6 +218,13 @@ async fn answer_one(shared: &Shared, connection: &Connection, mut stream: Stream
             shared.pulse(&known, told).say(&mut stream).await
         };
         tokio::time::timeout(WORD_LIMIT, talking).await.map_err(io::Error::from)??;
+        course.heard.notify_one();
+        return Ok(());
+    }
+    if begins == *LIST {
+        let list = shared.list(&known, told);
+        let saying = listing::say(&list, &mut stream);
+        tokio::time::timeout(WORD_LIMIT, saying).await.map_err(io::Error::from)??;
         return Ok(());
     }
     if begins != *MEET || !told.group {

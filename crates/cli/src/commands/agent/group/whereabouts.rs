@@ -1,17 +1,17 @@
 //! Where devices were reached last, for when no name service says where they are: a file of tickets, one a
 //! line.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use whimbrel_base::{EndpointId, Ticket};
 use whimbrel_transport::{Connection, Locator};
 
 use super::policy::MOST_CALLED;
-use crate::{identity, presence};
+use crate::presence::kept;
 
+/// What its file is called behind the user's key.
+const ENDING: &str = "places";
 /// No file that the agent writes is larger: a ticket has no more than 16 addresses.
 const LARGEST: u64 = 256 * 1024;
 
@@ -45,10 +45,7 @@ impl Whereabouts {
 
     /// What was written for a user's group. Lines that make no sense say nothing. Blocks.
     pub(super) fn read(user: EndpointId) -> Self {
-        let read = file(user).ok().filter(|file| {
-            std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LARGEST)
-        });
-        let text = read.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+        let text = String::from_utf8(kept::read(user, ENDING, LARGEST)).unwrap_or_default();
         let mut known = Self::default();
         for ticket in text.lines().filter_map(|line| line.parse::<Ticket>().ok()) {
             known.reached(ticket.id(), ticket.addrs().to_vec());
@@ -61,16 +58,8 @@ impl Whereabouts {
     /// # Errors
     /// When the file cannot be written.
     pub(super) fn write(&self, user: EndpointId) -> Result<()> {
-        let (file, folder) = (file(user)?, presence::folder()?);
-        identity::private_directory(&folder)?;
-        let failed = || format!("cannot write {}", file.display());
-        // A lost file costs a wait for the name service: it is not forced to the disk.
-        let mut new = tempfile::NamedTempFile::new_in(&folder).with_context(failed)?;
-        for ticket in &self.0 {
-            writeln!(new, "{ticket}").with_context(failed)?;
-        }
-        new.persist(&file).with_context(failed)?;
-        Ok(())
+        let lines: String = self.0.iter().map(|ticket| format!("{ticket}\n")).collect();
+        kept::write(user, ENDING, lines.as_bytes())
     }
 }
 
@@ -82,10 +71,6 @@ pub(super) fn dialled(connection: &Connection) -> Vec<SocketAddr> {
         _ => None,
     });
     direct.collect()
-}
-
-fn file(user: EndpointId) -> Result<PathBuf> {
-    Ok(presence::folder()?.join(format!("{user}.places")))
 }
 
 #[cfg(test)]
