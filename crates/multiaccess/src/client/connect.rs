@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use whimbrel_access::{Granularity, Intents};
+use whimbrel_base::{is_whimbrel_host, name_of_host};
 
 /// For one way, and for a look-up by the system.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -83,6 +84,10 @@ impl Candidate {
             // A kernel without MPTCP has TCP, on one of the paths.
             Protocol::Mptcp => Socket::new(domain, Type::STREAM, Some(MPTCP.into()))
                 .or_else(|_| Socket::new(domain, Type::STREAM, None)),
+            Protocol::Whimbrel => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a connection of Whimbrel is made by an endpoint, not by a socket",
+            )),
         }?;
         socket.set_nonblocking(true)?;
         // A multipath connection is not to be held to one interface; its first path has the source.
@@ -124,6 +129,7 @@ impl Client {
     /// Without a manager this is the system's way.
     ///
     /// # Errors
+    /// [`ClientError::ByWhimbrel`] for a name of Whimbrel, which neither DNS nor the system is asked about,
     /// [`ClientError::NoWay`] where the policy leaves none, [`ClientError::Connect`] where none works, and
     /// [`ClientError::Refused`] if the question makes no sense.
     pub async fn connect(&self, host: &str, port: u16, intents: Intents) -> Result<Connected, ClientError> {
@@ -154,6 +160,9 @@ impl Client {
         let ask = Ask { intents, granularity, to: Some(to.clone()), ..Ask::default() };
         match self.ask(ask).await {
             Ok(verdict) if verdict.local => self.system(host, port).await,
+            Ok(verdict) if verdict.ways.is_empty() && verdict.whimbrel.is_some() => {
+                Err(by_whimbrel(host, port, verdict.whimbrel.map(|by| by.endpoint)))
+            }
             Ok(verdict) => {
                 let found: Vec<Candidate> = verdict.ways.into_iter().filter_map(Candidate::of_way).collect();
                 if found.is_empty() {
@@ -181,6 +190,9 @@ impl Client {
 
     /// The system's addresses.
     pub(super) async fn system(&self, host: &str, port: u16) -> Result<Vec<Candidate>, ClientError> {
+        if is_endpoint(host) {
+            return Err(by_whimbrel(host, port, None));
+        }
         let failed = |source| ClientError::Connect { to: target(host, port), source };
         let looking = tokio::time::timeout(LIMIT, tokio::net::lookup_host((host, port)));
         let found = looking.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
@@ -199,6 +211,23 @@ pub(super) fn is_local(host: &str) -> bool {
             .next()
             .is_some_and(|last| last.eq_ignore_ascii_case("localhost")),
     }
+}
+
+/// Whether this is no host of DNS, but a name of Whimbrel, as it is or as a host.
+fn is_endpoint(host: &str) -> bool {
+    host.contains('@') || is_whimbrel_host(&plain(host))
+}
+
+/// As names are compared.
+fn plain(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+/// Says that Whimbrel alone leads to this host.
+fn by_whimbrel(host: &str, port: u16, endpoint: Option<String>) -> ClientError {
+    let named = || name_of_host(&plain(host)).map(|name| name.to_string());
+    let endpoint = endpoint.or_else(named).unwrap_or_else(|| host.to_owned());
+    ClientError::ByWhimbrel { to: target(host, port), endpoint }
 }
 
 /// As it stands in questions.
