@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
+use whimbrel_multiaccess::protocol::Protocol;
 
 /// What a worker asks for before it knows how fast it is.
 const FIRST_RANGE: u64 = 256 << 10;
@@ -211,7 +212,9 @@ impl Worker {
 
     /// Waits until the network of this connection goes.
     fn gone(&self, lease: &Lease) -> BoxFuture<'static, ()> {
-        let network = lease.by().and_then(|by| by.interface.clone());
+        // One over several networks goes on without its first.
+        let by = lease.by().filter(|by| by.protocol == Protocol::Tcp);
+        let network = by.and_then(|by| by.interface.clone());
         match self.present.clone().zip(network) {
             Some((present, network)) => async move { present.goes(&network).await }.boxed(),
             None => std::future::pending().boxed(),
