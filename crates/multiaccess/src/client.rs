@@ -94,7 +94,7 @@ pub enum ClientError {
     ByWhimbrel {
         /// Where to.
         to: String,
-        /// The name of the endpoint, as far as it is one.
+        /// The name of the endpoint.
         endpoint: String,
     },
     /// All ways were tried.

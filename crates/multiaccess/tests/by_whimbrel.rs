@@ -9,7 +9,7 @@ use support::{Running, World, world};
 use whimbrel_access::{Granularity, Intents};
 use whimbrel_lab::require;
 use whimbrel_multiaccess::protocol::{Ask, Protocol};
-use whimbrel_multiaccess::{Client, ClientError};
+use whimbrel_multiaccess::{Client, ClientError, Pool};
 
 const NAME: &str = "ssh.laptop.ada@example.org";
 const HOST: &str = "ssh.laptop.ada.at.example.org.whimbrel";
@@ -112,11 +112,19 @@ fn the_client_library_gives_programs_the_answer_and_asks_nobody_for_an_address()
     // With a manager and without one.
     for client in [client, Client::off()] {
         for host in [HOST, NAME] {
-            let resolving = client.resolve(host, 22, Intents::default());
-            match running.runtime.block_on(resolving) {
-                Err(ClientError::ByWhimbrel { endpoint, .. }) => assert_eq!(endpoint, NAME),
-                other => panic!("{host}: {other:?}"),
+            let intents = Intents::default();
+            let resolved = running.runtime.block_on(client.resolve(host, 22, intents)).map(drop);
+            let routed = running.runtime.block_on(client.route(host, 22, intents, Vec::new(), false));
+            let pool = Pool::new(client.clone());
+            let pooled = running.runtime.block_on(pool.request(host, 22, intents)).map(drop);
+            for refused in [resolved, routed.map(drop), pooled] {
+                match refused {
+                    Err(ClientError::ByWhimbrel { endpoint, .. }) => assert_eq!(endpoint, NAME),
+                    other => panic!("{host}: {other:?}"),
+                }
             }
         }
+        let wrong = running.runtime.block_on(client.resolve("nobody.whimbrel", 22, Intents::default()));
+        assert!(matches!(wrong, Err(ClientError::Refused(_))), "{wrong:?}");
     }
 }

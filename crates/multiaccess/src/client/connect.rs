@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use whimbrel_access::{Granularity, Intents};
-use whimbrel_base::{is_whimbrel_host, name_of_host};
+use whimbrel_base::{Name, is_whimbrel_host, name_of_host};
 
 /// For one way, and for a look-up by the system.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -152,6 +152,7 @@ impl Client {
         port: u16,
         intents: Intents,
     ) -> Result<Vec<Candidate>, ClientError> {
+        check(host, port)?;
         if is_local(host) {
             return self.system(host, port).await;
         }
@@ -160,9 +161,6 @@ impl Client {
         let ask = Ask { intents, granularity, to: Some(to.clone()), ..Ask::default() };
         match self.ask(ask).await {
             Ok(verdict) if verdict.local => self.system(host, port).await,
-            Ok(verdict) if verdict.ways.is_empty() && verdict.whimbrel.is_some() => {
-                Err(by_whimbrel(host, port, verdict.whimbrel.map(|by| by.endpoint)))
-            }
             Ok(verdict) => {
                 let found: Vec<Candidate> = verdict.ways.into_iter().filter_map(Candidate::of_way).collect();
                 if found.is_empty() {
@@ -190,9 +188,6 @@ impl Client {
 
     /// The system's addresses.
     pub(super) async fn system(&self, host: &str, port: u16) -> Result<Vec<Candidate>, ClientError> {
-        if is_endpoint(host) {
-            return Err(by_whimbrel(host, port, None));
-        }
         let failed = |source| ClientError::Connect { to: target(host, port), source };
         let looking = tokio::time::timeout(LIMIT, tokio::net::lookup_host((host, port)));
         let found = looking.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
@@ -213,21 +208,21 @@ pub(super) fn is_local(host: &str) -> bool {
     }
 }
 
-/// Whether this is no host of DNS, but a name of Whimbrel, as it is or as a host.
-fn is_endpoint(host: &str) -> bool {
-    host.contains('@') || is_whimbrel_host(&plain(host))
-}
-
-/// As names are compared.
-fn plain(host: &str) -> String {
-    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
-}
-
-/// Says that Whimbrel alone leads to this host.
-fn by_whimbrel(host: &str, port: u16, endpoint: Option<String>) -> ClientError {
-    let named = || name_of_host(&plain(host)).map(|name| name.to_string());
-    let endpoint = endpoint.or_else(named).unwrap_or_else(|| host.to_owned());
-    ClientError::ByWhimbrel { to: target(host, port), endpoint }
+/// Refuses a name of Whimbrel, as it is or as a host: neither DNS nor a socket leads there.
+pub(super) fn check(host: &str, port: u16) -> Result<(), ClientError> {
+    let plain = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let name = match (plain.contains('@'), is_whimbrel_host(&plain)) {
+        (true, _) => plain.parse::<Name>().ok(),
+        (false, true) => name_of_host(&plain),
+        (false, false) => return Ok(()),
+    };
+    let to = target(host, port);
+    Err(match name {
+        Some(name) => ClientError::ByWhimbrel { to, endpoint: name.to_string() },
+        None => ClientError::Refused(format!(
+            "{to} is no name of Whimbrel; one is written as ssh.laptop.user@example.org"
+        )),
+    })
 }
 
 /// As it stands in questions.
