@@ -22,8 +22,8 @@ impl Client {
     /// once.
     ///
     /// # Errors
-    /// [`ClientError::ByWhimbrel`] for a name of Whimbrel, [`ClientError::NoWay`] where the policy leaves none,
-    /// [`ClientError::Refused`] if the question makes no sense.
+    /// [`ClientError::ByWhimbrel`] for a name of Whimbrel, [`ClientError::NoWay`] where the policy leaves
+    /// none, [`ClientError::Refused`] if the question makes no sense.
     pub async fn route(
         &self,
         host: &str,

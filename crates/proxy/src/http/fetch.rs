@@ -221,8 +221,8 @@ impl Team {
         self.tasks.spawn(async move { Ended { interface, result: worker.run().await } });
     }
 
-    /// Waits for all to end. A network that was lost meanwhile is looked for, and the end of what takes long may
-    /// move to another one.
+    /// Waits for all to end. A network that was lost meanwhile is looked for, and the end of what takes long
+    /// may move to another one.
     async fn run(mut self) -> String {
         let mut why = String::new();
         let mut pace = tokio::time::interval(LOOK);

@@ -1,6 +1,6 @@
-//! Networks that were lost under an object that comes over several: each of them is looked for until it carries
-//! again. That it is there again is heard from the manager. One that is there and silent is knocked at, by a
-//! connection to the server, which also tells the manager what it is like by now.
+//! Networks that were lost under an object that comes over several: each of them is looked for until it
+//! carries again. That it is there again is heard from the manager. One that is there and silent is knocked
+//! at, by a connection to the server, which also tells the manager what it is like by now.
 
 use super::{LEAST_LEFT, LOST, PAUSE};
 use crate::http::assembly::Assembly;
@@ -16,15 +16,16 @@ use tokio::task::JoinSet;
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
 
-/// After its second loss a network is left alone for so long; that doubles with each further one. After the first
-/// it is not left alone at all.
+/// After its second loss a network is left alone for so long; that doubles with each further one. After the
+/// first it is not left alone at all.
 const FIRST_REST: Duration = Duration::from_secs(1);
 /// A loss so long ago says nothing of the next one.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// How long a knock waits for an answer; twice as long with each one that is silent, up to the longest.
 const KNOCK: Duration = Duration::from_secs(1);
 const LONGEST_KNOCK: Duration = Duration::from_secs(4);
-/// Once a network has answered, the manager is asked after this pause; it doubles. A measurement takes as long.
+/// Once a network has answered, the manager is asked after this pause, which doubles: a measurement takes as
+/// long.
 const ANSWERED: Duration = Duration::from_millis(100);
 
 /// The networks of an object, and the search for those that were lost.
@@ -52,8 +53,8 @@ struct Losses {
 }
 
 impl Losses {
-    /// It was lost once more. Returns for how long it is to be left alone, so that one that flaps takes less and
-    /// less of an object.
+    /// It was lost once more. Returns for how long it is to be left alone, so that one that flaps takes less
+    /// and less of an object.
     fn another(&mut self, now: Instant) -> Duration {
         let is_recent = |last: Instant| now.saturating_duration_since(last) < FORGOTTEN;
         self.count = if self.last.is_some_and(is_recent) { self.count.saturating_add(1) } else { 1 };
@@ -201,7 +202,7 @@ impl Search {
         routes.find(|route| route.way.interface == self.network)
     }
 
-    /// Opens a connection to the server over this network, which is idle then, for the worker that is to come.
+    /// Opens a connection to the server over this network, which waits for the worker that is to come.
     async fn knock(&self, patience: Duration) -> Knocked {
         let Some(by) = self.way().await else { return Knocked::Refused };
         // So that the manager is told that it works.
