@@ -208,7 +208,7 @@ impl Team {
 
     fn add(&mut self, interface: String, start: Start, first: Option<Range<u64>>) {
         *self.at_work.entry(interface.clone()).or_default() += 1;
-        self.lost.uses(&interface, start.by());
+        self.lost.uses(&interface, start.candidate());
         let worker = Worker {
             object: Arc::clone(&self.object),
             assembly: Arc::clone(&self.assembly),

@@ -51,7 +51,7 @@ impl Start {
     }
 
     /// How a new connection is made that goes this way.
-    pub(super) fn by(&self) -> Option<&Candidate> {
+    pub(super) fn candidate(&self) -> Option<&Candidate> {
         match self {
             Self::Decided(decided) => decided.routes.first().and_then(|route| route.by.as_ref()),
             Self::New(by) => Some(by),

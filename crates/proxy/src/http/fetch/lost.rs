@@ -207,8 +207,8 @@ impl Search {
         let Some(by) = self.way().await else { return Knocked::Refused };
         // So that the manager is told that it works.
         let by = Candidate { failed_lately: true, ..by };
-        let (origins, to) = (&self.object.origins, &self.object.to);
-        let opening = origins.lease_new(to, &Intents::default(), vec![by], false);
+        let (origins, to, intents) = (&self.object.origins, &self.object.to, Intents::default());
+        let opening = origins.lease_new(to, &intents, vec![by], false);
         match tokio::time::timeout(patience, opening).await {
             Ok(Ok(lease)) => {
                 lease.release();
