@@ -54,7 +54,7 @@ impl Target {
         let (host, port) = to.rsplit_once(':').ok_or_else(wrong)?;
         let fits = (1..=LONGEST_NAME).contains(&host.len())
             && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-        let port: u16 = port.parse().ok().filter(|port| fits && *port != 0).ok_or_else(wrong)?;
+        let port = port.parse::<u16>().ok().filter(|port| fits && *port != 0).ok_or_else(wrong)?;
         let plain = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         match is_whimbrel_host(&plain) {
             true => name_of_host(&plain).map(Self::Endpoint).ok_or_else(|| TargetError::Name(shown(to))),
