@@ -1,11 +1,16 @@
 //! Which networks there are, as the manager tells of them.
 
+use futures_util::FutureExt;
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use whimbrel_multiaccess::Client;
+
+/// A manager that is gone is looked for after this time: it may be started again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The place at which all objects find what is heard, as long as one of them needs it.
 #[derive(Default)]
@@ -30,11 +35,11 @@ struct Listed {
 impl Hearing {
     /// Hears of networks from now on, beside those who do already. Must run inside a tokio runtime.
     pub(super) fn present(&self, client: &Client) -> Present {
-        // What nothing comes from any more is of no use.
-        let known = self.lock().upgrade().filter(|heard| heard.listed.has_changed().is_ok());
+        // A task is started without the lock: of two at once the newer one is found by those after them.
+        let known = self.lock().upgrade();
         let heard = known.unwrap_or_else(|| {
             let (sender, listed) = watch::channel(Listed::default());
-            let task = tokio::spawn(hear(client.clone(), sender)).abort_handle();
+            let task = tokio::spawn(FutureExt::boxed(hear(client.clone(), sender))).abort_handle();
             Arc::new(Heard { listed, task })
         });
         *self.lock() = Arc::downgrade(&heard);
@@ -46,12 +51,16 @@ impl Hearing {
     }
 }
 
-/// Notes what the manager tells until it is gone.
+/// Notes what the manager tells. While there is none, what was told last holds.
 async fn hear(client: Client, sender: watch::Sender<Listed>) {
-    let Ok(mut watcher) = client.watch(false).await else { return };
-    while let Ok(paths) = watcher.paths().await {
-        let there: Vec<String> = paths.into_iter().map(|path| path.interface).collect();
-        sender.send_if_modified(|listed| listed.take(&there));
+    loop {
+        if let Ok(mut watcher) = client.watch(false).await {
+            while let Ok(paths) = watcher.paths().await {
+                let there: Vec<String> = paths.into_iter().map(|path| path.interface).collect();
+                sender.send_if_modified(|listed| listed.take(&there));
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
     }
 }
 
@@ -110,8 +119,6 @@ impl Listed {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use futures_util::FutureExt as _;
-    use std::time::Duration;
 
     const LIMIT: Duration = Duration::from_secs(20);
 

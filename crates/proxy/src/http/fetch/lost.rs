@@ -7,12 +7,14 @@ use crate::http::assembly::Assembly;
 use crate::http::decided::Route;
 use crate::http::object::Described;
 use crate::http::present::Present;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use std::collections::HashMap;
-use std::future::{pending, ready};
+use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
 
@@ -34,7 +36,8 @@ pub(super) struct Lost {
     /// `None` while a single network carries the object.
     present: Option<Present>,
     networks: HashMap<String, Network>,
-    searches: JoinSet<(String, Option<Route>)>,
+    /// At most one for each network. They go on while [`Lost::found`] is waited for, and need no tasks.
+    searches: Vec<BoxFuture<'static, (String, Option<Route>)>>,
 }
 
 #[derive(Default)]
@@ -110,30 +113,35 @@ impl Lost {
             present: self.present.clone(),
         };
         let rest = if is_by_server { LOST } else { rest };
-        self.searches.spawn(async move {
+        let searching = async move {
             tokio::time::sleep(rest).await;
             let found = search.run().await;
             (search.network, found)
-        });
+        };
+        self.searches.push(searching.boxed());
     }
 
     /// The way over a network that carries again and is wanted. Cancel-safe.
     pub(super) async fn found(&mut self) -> Route {
-        loop {
-            match self.searches.join_next().await {
-                Some(Ok((network, found))) => {
-                    if let Some(known) = self.networks.get_mut(&network) {
-                        known.is_sought = false;
-                    }
-                    if let Some(route) = found {
-                        return route;
-                    }
-                }
-                // A search of ours that panicked finds nothing.
-                Some(Err(_)) => {}
-                None => pending().await,
+        poll_fn(|cx| self.poll_found(cx)).await
+    }
+
+    fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Route> {
+        let mut at = 0;
+        while let Some(search) = self.searches.get_mut(at) {
+            let Poll::Ready((network, found)) = search.as_mut().poll(cx) else {
+                at += 1;
+                continue;
+            };
+            drop(self.searches.swap_remove(at));
+            if let Some(known) = self.networks.get_mut(&network) {
+                known.is_sought = false;
+            }
+            if let Some(route) = found {
+                return Poll::Ready(route);
             }
         }
+        Poll::Pending
     }
 }
 
