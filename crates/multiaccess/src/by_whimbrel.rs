@@ -83,7 +83,7 @@ fn is_ordinary_v6(ip: Ipv6Addr) -> bool {
     a & 0xe000 == 0x2000 && a != 0x2002 && (a, b) != (0x2001, 0)
 }
 
-/// The ways of a decision about networks, for a connection of Whimbrel. The networks of parts carry together.
+/// The ways of a decision, for a connection of Whimbrel: each network once. Those of parts carry together.
 fn over(decided: &Verdict) -> Vec<Way> {
     let of_whimbrel = |way: &Way| Way {
         reuse: None,
@@ -91,9 +91,15 @@ fn over(decided: &Verdict) -> Vec<Way> {
         protocol: Protocol::Whimbrel,
         options: SocketOptions::default(),
         completes_ms: None,
+        failed_lately: false,
         ..way.clone()
     };
-    let mut ways: Vec<Way> = decided.ways.iter().map(of_whimbrel).collect();
+    let mut ways: Vec<Way> = Vec::new();
+    for way in &decided.ways {
+        if ways.iter().all(|other| other.interface != way.interface) {
+            ways.push(of_whimbrel(way));
+        }
+    }
     if let Some(first) = ways.first_mut() {
         let parts = decided.parts.iter().map(|part| part.way.interface.clone());
         first.also.extend(parts.filter(|interface| *interface != first.interface));
@@ -141,6 +147,22 @@ mod tests {
         // Where nothing may be used it has to wait, as anything.
         let waits = Verdict { problems: vec!["it has to wait".to_owned()], ..Verdict::default() };
         assert_eq!(to_endpoint(waits.clone(), &name("ada@example.org")), waits);
+    }
+
+    #[test]
+    fn a_network_by_which_several_addresses_are_reached_stands_once_in_what_goes_through_the_gateway() {
+        let to = |interface: &str, address: &str| {
+            let destination = Some(address.parse().unwrap());
+            Way { destination, failed_lately: true, ..way(interface) }
+        };
+        let near = ["203.0.113.9:443", "203.0.113.8:443"];
+        let ways = vec![to("wlan0", near[0]), to("wlan0", near[1]), to("usb0", near[0])];
+        let decided = Verdict { ways, ..Verdict::default() };
+        let by = through(&decided, &name("gate.home.ada@example.org"), "so".to_owned()).unwrap();
+        let networks: Vec<&str> = by.ways.iter().map(|way| way.interface.as_str()).collect();
+        assert_eq!(networks, ["wlan0", "usb0"]);
+        // What failed was another destination.
+        assert!(by.gateway && by.ways.iter().all(|way| way.destination.is_none() && !way.failed_lately));
     }
 
     #[test]

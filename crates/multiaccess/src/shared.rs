@@ -142,9 +142,13 @@ impl Shared {
             return Ok(verdict);
         };
         let Some(why) = why_through(gateway, ask, candidates) else { return Ok(verdict) };
-        // The unit is scheduled already.
+        // Where no network leads to it, one may lead to the gateway. The unit is scheduled already.
         let networks = Ask { track: false, ..anywhere(ask) };
-        let whimbrel = through(&self.settle(client, &networks, &[], None)?, gateway, why);
+        let apart = match verdict.ways.is_empty() {
+            true => Some(self.settle(client, &networks, &[], None)?),
+            false => None,
+        };
+        let whimbrel = through(apart.as_ref().unwrap_or(&verdict), gateway, why);
         Ok(Verdict { whimbrel, ..verdict })
     }
 
