@@ -1,7 +1,6 @@
 //! Which networks there are, as the manager tells of them.
 
 use futures_util::FutureExt;
-use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -25,10 +24,10 @@ struct Heard {
     task: AbortHandle,
 }
 
-/// The networks, and when in the order of arrivals each of them came.
+/// The networks, which are few, and when in the order of arrivals each of them came.
 #[derive(Debug, Default)]
 struct Listed {
-    networks: BTreeMap<String, u64>,
+    networks: Vec<(String, u64)>,
     arrivals: u64,
 }
 
@@ -97,12 +96,12 @@ impl Listed {
     /// These are there now. Returns whether one came or went.
     fn take(&mut self, there: &[String]) -> bool {
         let before = self.networks.len();
-        self.networks.retain(|network, _| there.contains(network));
+        self.networks.retain(|(network, _)| there.contains(network));
         let mut is_news = self.networks.len() != before;
         for network in there {
-            if !self.networks.contains_key(network) {
+            if self.since(network).is_none() {
                 self.arrivals += 1;
-                self.networks.insert(network.clone(), self.arrivals);
+                self.networks.push((network.clone(), self.arrivals));
                 is_news = true;
             }
         }
@@ -111,7 +110,7 @@ impl Listed {
 
     /// Which arrival brought this network.
     fn since(&self, network: &str) -> Option<u64> {
-        self.networks.get(network).copied()
+        self.networks.iter().find(|(known, _)| known == network).map(|(_, since)| *since)
     }
 }
 

@@ -9,7 +9,6 @@ use crate::http::object::Described;
 use crate::http::present::Present;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use std::collections::HashMap;
 use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,13 +34,15 @@ const ANSWERED: Duration = Duration::from_millis(100);
 pub(super) struct Lost {
     /// `None` while a single network carries the object.
     present: Option<Present>,
-    networks: HashMap<String, Network>,
+    /// As many as a manager knows: few.
+    networks: Vec<Network>,
     /// At most one for each network. They go on while [`Lost::found`] is waited for, and need no tasks.
     searches: Vec<BoxFuture<'static, (String, Option<Route>)>>,
 }
 
 #[derive(Default)]
 struct Network {
+    name: String,
     /// How a connection was made that goes there.
     by: Option<Candidate>,
     losses: Losses,
@@ -87,7 +88,7 @@ impl Lost {
 
     /// A worker goes this way.
     pub(super) fn uses(&mut self, network: &str, by: Option<&Candidate>) {
-        let known = self.networks.entry(network.to_owned()).or_default();
+        let known = self.known(network);
         known.by = by.cloned().or_else(|| known.by.take());
     }
 
@@ -100,16 +101,17 @@ impl Lost {
         object: &Arc<Described>,
         assembly: &Arc<Assembly>,
     ) {
-        let known = self.networks.entry(network.to_owned()).or_default();
+        let known = self.known(network);
         let rest = known.losses.another(Instant::now());
         if std::mem::replace(&mut known.is_sought, true) {
             return;
         }
+        let by = known.by.clone();
         let search = Search {
             object: Arc::clone(object),
             assembly: Arc::clone(assembly),
             network: network.to_owned(),
-            by: known.by.clone(),
+            by,
             present: self.present.clone(),
         };
         let rest = if is_by_server { LOST } else { rest };
@@ -134,14 +136,21 @@ impl Lost {
                 continue;
             };
             drop(self.searches.swap_remove(at));
-            if let Some(known) = self.networks.get_mut(&network) {
-                known.is_sought = false;
-            }
+            self.known(&network).is_sought = false;
             if let Some(route) = found {
                 return Poll::Ready(route);
             }
         }
         Poll::Pending
+    }
+
+    /// What is known of this network.
+    fn known(&mut self, name: &str) -> &mut Network {
+        let at = self.networks.iter().position(|network| network.name == name).unwrap_or_else(|| {
+            self.networks.push(Network { name: name.to_owned(), ..Network::default() });
+            self.networks.len() - 1
+        });
+        &mut self.networks[at]
     }
 }
 
