@@ -11,6 +11,7 @@
 //! | [`name`] | [`Name`]: `user@example.org`, `laptop.user@example.org`, `ssh.laptop.user@example.org` |
 //! | [`address`] | [`EndpointAddr`] and what an address is good for |
 //! | [`delegation`] | [`Delegation`]: a user's word that a key may speak for a device or a service |
+//! | [`host_name`] | Names written as hosts, for programs that know hosts only |
 //! | [`order`] | Sorting and gathering, made once for all kinds of elements |
 //! | [`record`] | [`Record`] and [`SignedRecord`]: name, id and addresses, signed by the endpoint |
 //! | [`relayed`] | [`RelayedAddr`]: a place behind a relay, and how it travels among addresses |
@@ -21,6 +22,7 @@
 pub mod address;
 pub mod connection_id;
 pub mod delegation;
+pub mod host_name;
 pub mod key;
 pub mod name;
 pub mod order;
@@ -38,6 +40,7 @@ mod z32;
 pub use address::{AddressScope, EndpointAddr, MAX_ADDRESSES};
 pub use connection_id::ConnectionId;
 pub use delegation::{Delegation, DelegationError, MAX_DELEGATION_BYTES};
+pub use host_name::{host_of_name, is_whimbrel_host, name_of_host};
 pub use key::{BadSignature, EndpointId, SecretKey, Signature};
 pub use name::{IntoName, Name, NameError, NameKind};
 pub use random::array as random_bytes;

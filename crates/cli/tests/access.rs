@@ -299,3 +299,36 @@ fn the_hosts_manager_and_its_helper_stand_where_all_users_reach_them_and_nobody_
     assert!(told.contains("this line is no order"), "{told}");
     assert!(lines.next().is_none(), "it goes on to listen");
 }
+
+#[test]
+fn a_name_is_answered_by_whimbrel_and_so_is_what_must_not_break_where_there_is_a_gateway() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    let file = world.home.path().join(".config/whimbrel/access.toml");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "gateway = \"gate.home.ada@example.org\"").unwrap();
+    let _running = world.serve(&[]);
+    let watching = world.start_as(PROGRAM, &["access", "watch"]);
+    watching.until(|line| line.contains("usb0"));
+    let name = "ssh.laptop.ada@example.org";
+    let told = world.run(&["access", "ask", "--to", name]);
+    assert!(told.status.success(), "{told:?}");
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.starts_with(&format!("by whimbrel to {name}\n    {name} is a name of Whimbrel")), "{told}");
+    assert!(told.contains("\n    it uses wlan0 from 10.0.0.1: "), "{told}");
+    let decided = format!("{name} (no intents): by whimbrel to {name} over wlan0");
+    watching.until(|line| line.starts_with(&decided));
+    let host = "ssh.laptop.ada.at.example.org.whimbrel:22";
+    let told = world.run(&["access", "ask", "--json", "--to", host]);
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["whimbrel"]["endpoint"], name, "{told}");
+    failed(&world.run(&["access", "ask", "--to", "ada@"]), 2, "a domain is missing");
+
+    let sensitive = ["--to", "9.9.9.9:443", "--about", "connection", "--intent", "resilience=sensitive"];
+    let told = world.run(&[&["access", "ask"], &sensitive[..]].concat());
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.starts_with("by whimbrel through gate.home.ada@example.org\n"), "{told}");
+    assert!(told.contains("\nelse wlan0 from 10.0.0.1 to 9.9.9.9:443 by tcp"), "{told}");
+}

@@ -639,6 +639,7 @@ fn networks(play: &mut Play) {
     play.start("laptop", "whimbrel access watch --json", "\"paths\"");
     let ask = "whimbrel access ask --intent size-received=300KB --to example.org:443";
     play.run("laptop", ask, "wlan0 from 192.168.1.10 to 203.0.113.5:443 by tcp");
+    play.run("laptop", "whimbrel access ask --to ssh.laptop.user@example.org", "by whimbrel to ");
     let free = "whimbrel access ask --intent category=query --intent cost=no-expense --json";
     let told = play.run("laptop", free, "\"ways\"");
     assert!(told.contains("wlan0") && !told.contains("usb0"), "{told}");

@@ -89,6 +89,14 @@ pub enum ClientError {
         /// Why.
         why: String,
     },
+    /// It is no host of DNS: an endpoint of the program's own, and no socket, leads there.
+    #[error("{to} has no address; connect to {endpoint} by Whimbrel, as `whimbrel pipe` does")]
+    ByWhimbrel {
+        /// Where to.
+        to: String,
+        /// The name of the endpoint.
+        endpoint: String,
+    },
     /// All ways were tried.
     #[error("cannot connect to {to}: {source}")]
     Connect {

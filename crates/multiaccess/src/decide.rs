@@ -374,6 +374,7 @@ pub(crate) fn told(ask: &Ask, verdict: &Verdict) -> Decided {
         to: ask.to.clone(),
         policy: verdict.policy.clone(),
         way: verdict.ways.first().cloned(),
+        whimbrel: verdict.whimbrel.clone(),
         parts: verdict.parts.len(),
     }
 }

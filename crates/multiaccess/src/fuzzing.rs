@@ -17,7 +17,9 @@ use whimbrel_access::{BytesPerSecond, Cost, PathEstimate, Seconds};
 /// none that the lines allow. The helper hears them too, and they are read as the kernel's words of Wi-Fi.
 pub fn client(lines: &[u8]) {
     heard_of_wifi(lines);
-    let settings = Settings { metered: vec!["usb0".to_owned()], external: Some(1), ..Settings::default() };
+    let gateway = "gate.home.ada@example.org".parse().ok();
+    let metered = vec!["usb0".to_owned()];
+    let settings = Settings { metered, gateway, external: Some(1), ..Settings::default() };
     let shared = Shared::new(settings).expect("the default policy");
     let mut numbers = Numbers::new(&shared.settings);
     shared.publish(Paths::of(paths(), &shared.settings, &mut numbers));
@@ -27,11 +29,12 @@ pub fn client(lines: &[u8]) {
         let Ok(Some((_, said))) = request::decode(line) else { continue };
         match said {
             Said::Ask(ask) => {
-                let candidates = match request::target(&ask) {
-                    Ok(Target::Addresses(candidates)) => candidates,
+                let (endpoint, candidates) = match request::target(&ask) {
+                    Ok(Target::Addresses(candidates)) => (None, candidates),
+                    Ok(Target::Endpoint(name)) => (Some(name), Vec::new()),
                     Ok(Target::Name { port, .. }) => {
                         let address = SocketAddr::new(IpAddr::from([192, 0, 2, 1]), port);
-                        vec![Candidate { address, interface: Some(2) }]
+                        (None, vec![Candidate { address, interface: Some(2) }])
                     }
                     Err(refusal) => {
                         assert!(!refusal.is_busy && !refusal.why.is_empty());
@@ -39,8 +42,10 @@ pub fn client(lines: &[u8]) {
                     }
                 };
                 shared.question(1, &ask, &candidates);
-                let Ok(verdict) = shared.decide(1, &ask, &candidates, None) else { continue };
-                for way in &verdict.ways {
+                let verdict = shared.answer(1, &ask, endpoint.as_ref(), &candidates, None);
+                let Ok(verdict) = verdict else { continue };
+                let by_whimbrel = verdict.whimbrel.iter().flat_map(|whimbrel| &whimbrel.ways);
+                for way in verdict.ways.iter().chain(by_whimbrel) {
                     assert!(["wlan0", "usb0"].contains(&way.interface.as_str()), "{way:?}");
                     let costs = way.interface == "usb0" && ask.intents.cost == Some(Cost::NoExpense);
                     assert!(!costs, "{way:?}");

@@ -17,6 +17,7 @@
 //! measure                       how often it is asked
 //! paths                         an immutable snapshot, by the policies' numbers
 //! decide, load, failures, words a decision, what it depends on, and its reasons (pure)
+//! by_whimbrel                   where a connection of Whimbrel is right (pure)
 //! names                         names, looked up by each interface for itself
 //! external                      another program that decides
 //! mptcp                         Multipath TCP: what the kernel knows and is told
@@ -31,6 +32,8 @@
 
 #[cfg(target_os = "linux")]
 mod addresses;
+#[cfg(target_os = "linux")]
+mod by_whimbrel;
 #[cfg(target_os = "linux")]
 mod client;
 #[cfg(target_os = "linux")]

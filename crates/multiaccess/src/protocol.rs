@@ -1,9 +1,11 @@
 //! What is said on the manager's socket: one JSON object a line, in both directions (`docs/manager.md`).
 
+mod by_whimbrel;
 mod steering;
 mod under_way;
 mod wifi;
 
+pub use by_whimbrel::ByWhimbrel;
 pub use steering::{Steer, Steered};
 pub use under_way::UnderWay;
 pub use wifi::Wifi;
@@ -220,6 +222,10 @@ pub struct Verdict {
     /// Besides, this connection is worth opening for what comes next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<Way>,
+    /// A connection of Whimbrel is to be made instead. `ways` are then for programs that cannot; there are
+    /// none to what is reached by Whimbrel alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whimbrel: Option<ByWhimbrel>,
     /// There is no way because the destination is this host: the system leads there by itself.
     #[serde(skip_serializing_if = "is_default")]
     pub local: bool,
@@ -283,6 +289,8 @@ pub enum Protocol {
     Tcp,
     /// Multipath TCP.
     Mptcp,
+    /// A connection of Whimbrel. Only ways of [`ByWhimbrel`] have it.
+    Whimbrel,
 }
 
 /// Options of a socket.
@@ -358,6 +366,9 @@ pub struct Decided {
     /// The best way. `None`: it has to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub way: Option<Way>,
+    /// A connection of Whimbrel is to be made instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whimbrel: Option<ByWhimbrel>,
     /// In how many parts it comes.
     #[serde(skip_serializing_if = "is_default")]
     pub parts: usize,

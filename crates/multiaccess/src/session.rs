@@ -340,12 +340,17 @@ impl Session {
             Ok(target) => target,
             Err(refusal) => return self.push(&answer(id, Err(refusal))),
         };
-        match target {
-            Target::Addresses(candidates) if !self.shared.external.is_there() => {
-                let verdict = self.shared.decide(self.number, &ask, &candidates, None);
+        let known = match &target {
+            Target::Addresses(candidates) => Some((None, &candidates[..])),
+            Target::Endpoint(name) => Some((Some(name), &[][..])),
+            Target::Name { .. } => None,
+        };
+        match known.filter(|_| !self.shared.external.is_there()) {
+            Some((endpoint, candidates)) => {
+                let verdict = self.shared.answer(self.number, &ask, endpoint, candidates, None);
                 self.push(&answer(id, verdict.map_err(Refusal::wrong)));
             }
-            target => {
+            None => {
                 if self.waiting.len() >= OUTSTANDING {
                     let why = format!("{OUTSTANDING} questions of yours wait already; ask again later");
                     return self.push(&answer(id, Err(Refusal::busy(why))));

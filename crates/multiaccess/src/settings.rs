@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use whimbrel_access::{MAX_PATHS, PolicyError, PolicySpec};
+use whimbrel_base::Name;
 
 /// The least and the most time between two measurements, in milliseconds.
 const INTERVALS: std::ops::RangeInclusive<u64> = 10..=60_000;
@@ -46,6 +47,8 @@ pub struct Settings {
     /// Milliseconds that another program may take for a decision before the policy decides. Without it no
     /// program may decide.
     pub external: Option<u64>,
+    /// The gateway of the user, through which connections go that must not break.
+    pub gateway: Option<Name>,
     /// The socket of the helper that may open and close subflows of Multipath TCP.
     pub helper: Option<PathBuf>,
     /// Interfaces of which more is known. Their order is that of the paths' numbers.
@@ -131,6 +134,7 @@ impl Default for Settings {
             networkmanager: false,
             ignore: Vec::new(),
             external: None,
+            gateway: None,
             helper: None,
             interface: Vec::new(),
         }
@@ -255,6 +259,7 @@ mod tests {
             ("ignore = [\"a\"]\n[[interface]]\nname = \"a\"", "take one of both away"),
             ("[[interface]]\nname = \"a\"\nservers = [\"dns\"]", "is no DNS server"),
             ("[[interface]]\nservers = []", "missing field `name`"),
+            ("\ngateway = \"example.org\"", "line 2: "),
         ] {
             let error = Settings::from_toml(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text:?}: {error}");

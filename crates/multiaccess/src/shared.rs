@@ -1,5 +1,6 @@
 //! What all parts of a running manager share.
 
+use crate::by_whimbrel::{anywhere, through, to_endpoint, why_through};
 use crate::decide::{self, AskError, Candidate};
 use crate::deciders::Deciders;
 use crate::external::External;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
+use whimbrel_base::Name;
 
 /// Decisions that one who watches may be behind.
 const BEHIND: usize = 1024;
@@ -104,19 +106,75 @@ impl Shared {
         candidates: &[Candidate],
         chosen: Option<(&str, &crate::protocol::Chosen)>,
     ) -> Result<Verdict, AskError> {
-        let paths = self.paths();
-        let (user, verdict) = {
-            let mut deciders = self.deciders();
-            let verdict = deciders.of(client).decide(self.now(), client, &paths, ask, candidates, chosen)?;
-            (deciders.user_of(client), verdict)
+        let verdict = self.settle(client, ask, candidates, chosen)?;
+        self.told(client, ask, &verdict);
+        Ok(verdict)
+    }
+
+    /// The same, where a connection of Whimbrel may be the answer: to an endpoint, or through the gateway.
+    pub(crate) fn answer(
+        &self,
+        client: u64,
+        ask: &Ask,
+        endpoint: Option<&Name>,
+        candidates: &[Candidate],
+        chosen: Option<(&str, &crate::protocol::Chosen)>,
+    ) -> Result<Verdict, AskError> {
+        let verdict = match endpoint {
+            Some(endpoint) => to_endpoint(self.settle(client, &anywhere(ask), &[], chosen)?, endpoint),
+            None => {
+                let verdict = self.settle(client, ask, candidates, chosen)?;
+                self.with_gateway(client, ask, candidates, verdict)?
+            }
         };
+        self.told(client, ask, &verdict);
+        Ok(verdict)
+    }
+
+    fn with_gateway(
+        &self,
+        client: u64,
+        ask: &Ask,
+        candidates: &[Candidate],
+        verdict: Verdict,
+    ) -> Result<Verdict, AskError> {
+        let Some(gateway) = self.settings.gateway.as_ref().filter(|_| !verdict.local) else {
+            return Ok(verdict);
+        };
+        let Some(why) = why_through(gateway, ask, candidates) else { return Ok(verdict) };
+        // Where no network leads to it, one may lead to the gateway. The unit is scheduled already.
+        let networks = Ask { track: false, ..anywhere(ask) };
+        let apart = match verdict.ways.is_empty() {
+            true => Some(self.settle(client, &networks, &[], None)?),
+            false => None,
+        };
+        let whimbrel = through(apart.as_ref().unwrap_or(&verdict), gateway, why);
+        Ok(Verdict { whimbrel, ..verdict })
+    }
+
+    /// Decides for a client, whoever hears of it.
+    fn settle(
+        &self,
+        client: u64,
+        ask: &Ask,
+        candidates: &[Candidate],
+        chosen: Option<(&str, &crate::protocol::Chosen)>,
+    ) -> Result<Verdict, AskError> {
+        let paths = self.paths();
+        let mut deciders = self.deciders();
+        let verdict = deciders.of(client).decide(self.now(), client, &paths, ask, candidates, chosen)?;
+        drop(deciders);
         self.asked.notify_one();
-        // What stays where it is is no news.
+        Ok(verdict)
+    }
+
+    /// Tells those who watch. What stays where it is is no news.
+    fn told(&self, client: u64, ask: &Ask, verdict: &Verdict) {
         let is_news = ask.under_way.is_none() || !verdict.ways.is_empty();
         if is_news && self.watchers.load(Ordering::Relaxed) > 0 {
-            self.tell(user, ask, &verdict);
+            let user = self.deciders().user_of(client);
+            self.tell(user, ask, verdict);
         }
-        Ok(verdict)
     }
 
     /// The question to the program that decides.

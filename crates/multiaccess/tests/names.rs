@@ -343,3 +343,21 @@ fn a_look_up_that_outlives_its_network_says_nothing_of_the_next_one() {
     let answer = ask(&mut client, "after.test.");
     assert!(is_whole(&answer), "{answer}");
 }
+
+#[test]
+fn a_name_of_whimbrel_is_looked_up_on_no_network() {
+    if !require!() {
+        return;
+    }
+    let world = world();
+    let running = Running::start(&world.client, SETTINGS);
+    let asked = || world.dns.iter().map(|dns| dns.asked.load(Ordering::Relaxed)).sum::<usize>();
+    for to in ["ssh.laptop.ada@example.org", "ssh.laptop.ada.at.test.whimbrel:22", "no-name.whimbrel:22"] {
+        let answer = running.client().ask(&json!({"ask": {"to": to}}).to_string());
+        assert!(answer["decision"]["whimbrel"].is_object() || answer["error"].is_string(), "{answer}");
+    }
+    assert_eq!(asked(), 0);
+    // As other names are.
+    let answer = running.client().ask(&json!({"ask": {"to": "a.test:443"}}).to_string());
+    assert!(!answer["decision"]["ways"].as_array().unwrap().is_empty() && asked() > 0, "{answer}");
+}

@@ -21,7 +21,7 @@
 //! turns               how many objects of a server come at a time
 //! exchange, passing   a request and its answer, passed on once
 //! download            the two-step download
-//! late                networks that come while an object is passed on
+//! late, present       networks that come while an object is passed on; which there are
 //! validator           which parts belong together (pure)
 //! object              what can be fetched in ranges
 //! fetch, worker       ranges over several connections
@@ -55,6 +55,7 @@ mod origins;
 mod own_key;
 mod pages;
 mod passing;
+mod present;
 mod problem;
 mod pseudonym;
 mod recent;

@@ -4,7 +4,6 @@
 //!
 //! ```text
 //! destination     a host and a port, as a program names them
-//! host_names      names of endpoints, written as hosts
 //! error           why a destination is not reached
 //! protocol        what is said to a gateway before a stream's bytes
 //! streams         streams to one peer
@@ -28,7 +27,6 @@ mod destination;
 mod error;
 mod gateway;
 mod guard;
-mod host_names;
 mod http;
 mod intercept;
 mod networks;
@@ -47,7 +45,6 @@ pub use destination::{BadDestination, Destination};
 pub use error::UpstreamError;
 pub use gateway::{Declined, Gateway, GatewayServer, GatewayStats, Joined, Served};
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
-pub use host_names::{host_of_name, is_whimbrel_host, name_of_host};
 pub use http::{HttpProxy, HttpSettings, HttpStats, read_anything_as_part};
 pub use intercept::{
     BadInterceptHost, InterceptAuthority, InterceptError, InterceptFiles, InterceptHost, Interception,
@@ -68,4 +65,5 @@ pub use sessions::{
 pub use socks::{BadCredentials, Credentials, Socks, SocksStats, read_anything as read_anything_as_socks};
 pub use streams::{Opening, Streams};
 pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream};
+pub use whimbrel_base::{host_of_name, is_whimbrel_host, name_of_host};
 pub use whimbrel_hosts::{Routed, WhimbrelHosts};

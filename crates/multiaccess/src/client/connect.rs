@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use whimbrel_access::{Granularity, Intents};
+use whimbrel_base::{Name, is_whimbrel_host, name_of_host};
 
 /// For one way, and for a look-up by the system.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -83,6 +84,10 @@ impl Candidate {
             // A kernel without MPTCP has TCP, on one of the paths.
             Protocol::Mptcp => Socket::new(domain, Type::STREAM, Some(MPTCP.into()))
                 .or_else(|_| Socket::new(domain, Type::STREAM, None)),
+            Protocol::Whimbrel => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a connection of Whimbrel is made by an endpoint, not by a socket",
+            )),
         }?;
         socket.set_nonblocking(true)?;
         // A multipath connection is not to be held to one interface; its first path has the source.
@@ -124,6 +129,7 @@ impl Client {
     /// Without a manager this is the system's way.
     ///
     /// # Errors
+    /// [`ClientError::ByWhimbrel`] for a name of Whimbrel, which neither DNS nor the system is asked about,
     /// [`ClientError::NoWay`] where the policy leaves none, [`ClientError::Connect`] where none works, and
     /// [`ClientError::Refused`] if the question makes no sense.
     pub async fn connect(&self, host: &str, port: u16, intents: Intents) -> Result<Connected, ClientError> {
@@ -146,6 +152,7 @@ impl Client {
         port: u16,
         intents: Intents,
     ) -> Result<Vec<Candidate>, ClientError> {
+        check(host, port)?;
         if is_local(host) {
             return self.system(host, port).await;
         }
@@ -199,6 +206,23 @@ pub(super) fn is_local(host: &str) -> bool {
             .next()
             .is_some_and(|last| last.eq_ignore_ascii_case("localhost")),
     }
+}
+
+/// Refuses a name of Whimbrel, as it is or as a host: neither DNS nor a socket leads there.
+pub(super) fn check(host: &str, port: u16) -> Result<(), ClientError> {
+    let plain = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let name = match (plain.contains('@'), is_whimbrel_host(&plain)) {
+        (true, _) => plain.parse::<Name>().ok(),
+        (false, true) => name_of_host(&plain),
+        (false, false) => return Ok(()),
+    };
+    let to = target(host, port);
+    Err(match name {
+        Some(name) => ClientError::ByWhimbrel { to, endpoint: name.to_string() },
+        None => ClientError::Refused(format!(
+            "{to} is no name of Whimbrel; one is written as ssh.laptop.user@example.org"
+        )),
+    })
 }
 
 /// As it stands in questions.

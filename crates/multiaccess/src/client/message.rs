@@ -1,7 +1,7 @@
 //! Messages of a program that keeps its connections itself, as a proxy does: what [`super::Pool`] does in one
 //! step, in parts.
 
-use super::connect::{is_local, target};
+use super::connect::{check, is_local, target};
 use super::{Client, ClientError};
 use crate::protocol::{Ask, OpenConnection, Report, UnderWay, Verdict};
 use whimbrel_access::{Granularity, Intents};
@@ -22,8 +22,8 @@ impl Client {
     /// once.
     ///
     /// # Errors
-    /// [`ClientError::NoWay`] where the policy leaves none, [`ClientError::Refused`] if the question makes no
-    /// sense.
+    /// [`ClientError::ByWhimbrel`] for a name of Whimbrel, [`ClientError::NoWay`] where the policy leaves
+    /// none, [`ClientError::Refused`] if the question makes no sense.
     pub async fn route(
         &self,
         host: &str,
@@ -32,6 +32,7 @@ impl Client {
         connections: Vec<OpenConnection>,
         may_split: bool,
     ) -> Result<Option<Verdict>, ClientError> {
+        check(host, port)?;
         if is_local(host) {
             return Ok(None);
         }

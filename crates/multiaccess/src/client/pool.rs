@@ -1,7 +1,7 @@
 //! Connections for messages: the third variant of the paper's API (*Socket Intents*, §V-C). Connections that
 //! were released are kept by host and service, and the manager says whether one of them is used again.
 
-use super::connect::{is_local, target};
+use super::connect::{check, is_local, target};
 use super::idle::{Idle, Key, Offer, Resting};
 use super::message::whole;
 use super::{Candidate, Client, ClientError, Connected};
@@ -44,6 +44,7 @@ impl Pool {
     /// # Errors
     /// As [`Client::connect`].
     pub async fn request(&self, host: &str, port: u16, intents: Intents) -> Result<Pooled, ClientError> {
+        check(host, port)?;
         let key = (host.to_owned(), port);
         let to = target(host, port);
         let offers = self.lock().offers(&key);

@@ -2,7 +2,7 @@
 
 use super::lines::Lines;
 use super::{Client, ClientError};
-use crate::protocol::{Request, Watching};
+use crate::protocol::{Answer, PathReport, Request, Watching};
 use std::io;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
@@ -37,5 +37,20 @@ impl Watcher {
     pub async fn next(&mut self) -> Result<String, ClientError> {
         let line = self.lines.next().await.map_err(ClientError::Lost)?;
         Ok(String::from_utf8_lossy(line).trim_end().to_owned())
+    }
+
+    /// The paths, when the manager tells of them next. What else it says is passed over. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`].
+    pub async fn paths(&mut self) -> Result<Vec<PathReport>, ClientError> {
+        loop {
+            let line = self.lines.next().await.map_err(ClientError::Lost)?;
+            // What a newer manager says beside is not of paths.
+            let answer = serde_json::from_slice::<Answer>(line).unwrap_or_default();
+            if let Some(paths) = answer.paths {
+                return Ok(paths);
+            }
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! What is written to a client, and decisions that take time.
 
+use crate::by_whimbrel::anywhere;
 use crate::decide::Candidate;
 use crate::deciders::LOOK_UPS;
 use crate::external::Said;
-use crate::protocol::{Answer, Ask, Verdict};
+use crate::protocol::{Answer, Ask, Deciding, Verdict};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::target::Target;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -43,14 +45,20 @@ pub(super) async fn later(
     target: Target,
     look_ups: &Semaphore,
 ) -> Result<Verdict, Refusal> {
-    let (candidates, mut problems) = match target {
-        Target::Addresses(candidates) => (candidates, Vec::new()),
-        Target::Name { host, port } => look_up(shared, &host, port, look_ups).await?,
+    let (endpoint, (candidates, mut problems)) = match target {
+        Target::Addresses(candidates) => (None, (candidates, Vec::new())),
+        Target::Name { host, port } => (None, look_up(shared, &host, port, look_ups).await?),
+        Target::Endpoint(name) => (Some(name), (Vec::new(), Vec::new())),
     };
+    let asked = match endpoint {
+        Some(_) => Cow::Owned(anywhere(ask)),
+        None => Cow::Borrowed(ask),
+    };
+    let question = |n| Deciding { to: ask.to.clone(), ..shared.question(n, &asked, &candidates) };
     let said = match ask.under_way {
         // The other program chooses ways for what begins, and no parts.
         Some(_) => None,
-        None => shared.external.ask(|n| shared.question(n, ask, &candidates)).await,
+        None => shared.external.ask(question).await,
     };
     let chosen = match &said {
         Some(Said::Chosen(name, chosen)) => Some((name.as_str(), chosen)),
@@ -60,7 +68,8 @@ pub(super) async fn later(
         }
         None => None,
     };
-    let mut verdict = shared.decide(client, ask, &candidates, chosen).map_err(Refusal::wrong)?;
+    let verdict = shared.answer(client, ask, endpoint.as_ref(), &candidates, chosen);
+    let mut verdict = verdict.map_err(Refusal::wrong)?;
     problems.append(&mut verdict.problems);
     Ok(Verdict { problems, ..verdict })
 }

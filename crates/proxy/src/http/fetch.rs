@@ -1,15 +1,17 @@
 //! The bytes of an object, fetched in ranges over one or several connections. What breaks is fetched again
 //! from the byte where it stopped, over another network where there is one.
 
+mod lost;
 mod reconsidering;
 
 use super::assembly::{Assembly, LEAST_RANGE};
 use super::budget::Share;
 use super::decided::{Decided, Route, Unit};
 use super::object::{Described, Object};
-use super::worker::{Start, Worker};
+use super::worker::{Start, Stopped, Worker};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use lost::Lost;
 use reconsidering::{LOOK, Pace};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,7 +32,8 @@ const MOST_FRUITLESS: u32 = 8;
 /// The pause after the first of them; it doubles.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// A network that failed is avoided by the manager for ten seconds.
+/// A network that was lost is looked for at least so often: one that failed is avoided by the manager for ten
+/// seconds.
 const LOST: Duration = Duration::from_secs(11);
 /// With less to come nobody looks for a network that was lost.
 const LEAST_LEFT: u64 = 1 << 20;
@@ -131,6 +134,7 @@ async fn round(
         alone: None,
         pace: Pace::default(),
         units: Vec::new(),
+        lost: Lost::default(),
     };
     team.begin(decided);
     team.run().await
@@ -151,12 +155,13 @@ struct Team {
     pace: Pace,
     /// What has moved counts as scheduled for as long as this is there.
     units: Vec<Unit>,
+    lost: Lost,
 }
 
 /// A worker that has nothing left to do, or failed.
 struct Ended {
     interface: String,
-    result: Result<(), String>,
+    result: Result<(), Stopped>,
 }
 
 impl Team {
@@ -167,10 +172,11 @@ impl Team {
             let interface = decided.network().to_owned();
             let by = decided.routes.first().and_then(|route| route.by.clone());
             self.alone = by.map(|by| (interface.clone(), by));
-            self.add(interface, Start::Decided(decided), None);
-        } else if let Some(ranges) =
-            self.assembly.cut(&parts.iter().map(|part| part.bytes).collect::<Vec<_>>())
-        {
+            return self.add(interface, Start::Decided(decided), None);
+        }
+        self.hear();
+        let sizes: Vec<u64> = parts.iter().map(|part| part.bytes).collect();
+        if let Some(ranges) = self.assembly.cut(&sizes) {
             self.workers.store(parts.len(), Ordering::Relaxed);
             for (part, range) in parts.into_iter().zip(ranges) {
                 self.add(part.route.way.interface.clone(), Start::by(part.route), Some(range));
@@ -180,6 +186,14 @@ impl Team {
             for part in parts {
                 self.add_all_of(part.route);
             }
+        }
+    }
+
+    /// Several networks carry the object from now on, and which of them are there is heard of.
+    fn hear(&mut self) {
+        if !self.lost.hears() {
+            let present = self.object.origins.present(&self.object.to);
+            self.lost.hear(present);
         }
     }
 
@@ -194,6 +208,7 @@ impl Team {
 
     fn add(&mut self, interface: String, start: Start, first: Option<Range<u64>>) {
         *self.at_work.entry(interface.clone()).or_default() += 1;
+        self.lost.uses(&interface, start.candidate());
         let worker = Worker {
             object: Arc::clone(&self.object),
             assembly: Arc::clone(&self.assembly),
@@ -201,57 +216,59 @@ impl Team {
             first,
             workers: Arc::clone(&self.workers),
             stall: self.stall,
+            present: self.lost.present(),
         };
         self.tasks.spawn(async move { Ended { interface, result: worker.run().await } });
     }
 
-    /// Waits for all to end. A network that was lost meanwhile is looked for again, and the end of what takes
-    /// long may move to another one.
+    /// Waits for all to end. A network that was lost meanwhile is looked for, and the end of what takes long
+    /// may move to another one.
     async fn run(mut self) -> String {
         let mut why = String::new();
         let mut pace = tokio::time::interval(LOOK);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let look = tokio::time::sleep(LOST);
-        tokio::pin!(look);
-        let mut is_one_lost = false;
         loop {
             tokio::select! {
                 ended = self.tasks.join_next() => match ended {
-                    Some(Ok(Ended { interface, result })) => {
-                        if let Some(count) = self.at_work.get_mut(&interface) {
-                            *count = count.saturating_sub(1);
-                        }
-                        if let Err(error) = result {
+                    Some(Ok(ended)) => {
+                        if let Some(error) = self.ended(ended) {
                             why = error;
-                            is_one_lost = true;
-                            look.as_mut().reset(tokio::time::Instant::now() + LOST);
                         }
                     }
                     // What it had taken is lost, and would be waited for.
                     Some(Err(error)) => self.assembly.fail(error.to_string()),
                     None => return why,
                 },
-                () = &mut look, if is_one_lost => {
-                    self.look_again().await;
-                    look.as_mut().reset(tokio::time::Instant::now() + LOST);
-                }
+                route = self.lost.found() => self.take_in(route),
                 _ = pace.tick() => self.reconsider().await,
             }
         }
     }
 
-    /// Takes in networks on which nobody works any more, if the manager wants them.
-    async fn look_again(&mut self) {
-        let left = self.assembly.left();
-        if self.workers.load(Ordering::Relaxed) < 2 || left < LEAST_LEFT || self.assembly.is_in_one() {
-            return;
+    /// A worker has ended. Returns why, if it was not for want of work; then its network is looked for, where
+    /// others carry the object meanwhile.
+    fn ended(&mut self, ended: Ended) -> Option<String> {
+        let Ended { interface, result } = ended;
+        let still = self.at_work.get(&interface).map_or(0, |count| count.saturating_sub(1));
+        self.at_work.insert(interface.clone(), still);
+        let Stopped { why, is_by_server } = result.err()?;
+        if still == 0 && self.are_several() {
+            tracing::debug!(network = %interface, to = %self.object.to, %why, "an object lost a network");
+            self.lost.look_for(&interface, is_by_server, &self.object, &self.assembly);
         }
-        let decided = self.object.origins.decide(&self.object.to, Intents::receive(left), true).await;
-        let parts = decided.map(|decided| decided.parts).unwrap_or_default();
-        for part in parts {
-            if self.at_work.get(&part.route.way.interface).is_none_or(|count| *count == 0) {
-                self.add_all_of(part.route);
-            }
+        Some(why)
+    }
+
+    /// Has a network carry again that was lost.
+    fn take_in(&mut self, route: Route) {
+        let is_there = self.at_work.get(&route.way.interface).is_some_and(|count| *count > 0);
+        if !is_there && self.are_several() {
+            self.add_all_of(route);
         }
+    }
+
+    /// Whether several may fetch it.
+    fn are_several(&self) -> bool {
+        self.workers.load(Ordering::Relaxed) > 1 && !self.assembly.is_in_one()
     }
 }

@@ -8,6 +8,7 @@ use super::assembly::On;
 use super::decided::{Decided, Offer, REPORT, Route, Unit};
 use super::line::{Line, Speaks, speaks_of_the_network};
 use super::multiplexed::Multiplexed;
+use super::present::{Hearing, Present};
 use super::secured::Secured;
 use super::speaker::Speaker;
 use super::turns::{Rules, Turn, Turns};
@@ -42,6 +43,7 @@ pub(super) struct Origins {
     turns: Arc<Turns>,
     ahead: Ahead,
     networks: Arc<Networks>,
+    hearing: Hearing,
 }
 
 /// A connection that carries a message, and the place that it goes back to.
@@ -137,12 +139,17 @@ impl Origins {
         networks: Arc<Networks>,
     ) -> Arc<Self> {
         let (idle, turns, ahead) = (Mutex::default(), Turns::new(turns), Ahead::default());
-        Arc::new(Self { upstream, secured, idle, turns, ahead, networks })
+        Arc::new(Self { upstream, secured, idle, turns, ahead, networks, hearing: Hearing::default() })
     }
 
     /// What passes over each network.
     pub(super) fn networks(&self) -> &Arc<Networks> {
         &self.networks
+    }
+
+    /// Which networks there are, from now on. `None`: no manager leads there.
+    pub(super) fn present(&self, to: &Destination) -> Option<Present> {
+        Some(self.hearing.present(self.upstream.manager(to)?))
     }
 
     /// Waits for a turn with this server on this network. What `has_begun` goes first. `None`: it goes on

@@ -7,18 +7,23 @@ use super::line::{Unsent, is_of_the_network};
 use super::moving::Sent;
 use super::object::Described;
 use super::origins::Lease;
+use super::present::Present;
 use super::speaker::Coming;
 use super::validator::Span;
 use crate::UpstreamError;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::header::{HeaderValue, IF_RANGE, RANGE};
 use hyper::{Request, Response, StatusCode};
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
+use whimbrel_multiaccess::protocol::Protocol;
 
 /// What a worker asks for before it knows how fast it is.
 const FIRST_RANGE: u64 = 256 << 10;
@@ -44,6 +49,14 @@ impl Start {
             Self::New(by) => by.interface.as_deref().unwrap_or_default(),
         }
     }
+
+    /// How a new connection is made that goes this way.
+    pub(super) fn candidate(&self) -> Option<&Candidate> {
+        match self {
+            Self::Decided(decided) => decided.routes.first().and_then(|route| route.by.as_ref()),
+            Self::New(by) => Some(by),
+        }
+    }
 }
 
 /// Fetches ranges one after the other over connections of one network.
@@ -57,6 +70,26 @@ pub(super) struct Worker {
     pub(super) workers: Arc<AtomicUsize>,
     /// For how long nothing may come.
     pub(super) stall: Duration,
+    /// Which networks there are, where several carry the object.
+    pub(super) present: Option<Present>,
+}
+
+/// Why a worker cannot go on.
+pub(super) struct Stopped {
+    /// In words.
+    pub(super) why: String,
+    /// The server does not want it, or does something wrong. That says nothing of the network.
+    pub(super) is_by_server: bool,
+}
+
+impl Stopped {
+    fn on_the_way(why: impl Display) -> Self {
+        Self { why: why.to_string(), is_by_server: false }
+    }
+
+    fn by_server(why: impl Into<String>) -> Self {
+        Self { why: why.into(), is_by_server: true }
+    }
 }
 
 /// What an answer has.
@@ -90,7 +123,7 @@ impl Broken {
 
 impl Worker {
     /// Works until nothing is left. Returns why it cannot go on.
-    pub(super) async fn run(mut self) -> Result<(), String> {
+    pub(super) async fn run(mut self) -> Result<(), Stopped> {
         let start = std::mem::replace(&mut self.start, Start::Decided(Decided::default()));
         let mut lease = match self.lease(start).await {
             Ok(lease) => lease,
@@ -98,9 +131,10 @@ impl Worker {
                 if let Some(range) = self.first.take() {
                     self.assembly.give_back(range.start, range.start);
                 }
-                return Err(error.to_string());
+                return Err(Stopped::on_the_way(error));
             }
         };
+        let mut gone = self.gone(&lease);
         let mut bytes = FIRST_RANGE;
         loop {
             let workers = self.workers() as u64;
@@ -121,18 +155,24 @@ impl Worker {
                     Ok(lease) => lease.with(turn),
                     Err(error) => {
                         self.assembly.give_back(range.start, range.start);
-                        return Err(error.to_string());
+                        return Err(Stopped::on_the_way(error));
                     }
                 };
+                gone = self.gone(&lease);
             }
             let began = Instant::now();
             let mut at = range.start;
-            match self.fetch(&mut lease, &range, &mut at).await {
+            let fetched = tokio::select! {
+                fetched = self.fetch(&mut lease, &range, &mut at) => fetched,
+                // Others fetch the rest now, and not when it has been silent for long enough.
+                () = &mut gone => Err(Broken::Path("its network is gone".to_owned())),
+            };
+            match fetched {
                 // A server may send less than it was asked for (RFC 9110, §15.3.7), but no crumbs.
                 Ok(()) if at < self.assembly.end_of(range.start) => {
                     self.assembly.give_back(range.start, at);
                     if at - range.start < LEAST_RANGE {
-                        return Err("the server sends less than it is asked for".to_owned());
+                        return Err(Stopped::by_server("the server sends less than it is asked for"));
                     }
                 }
                 Ok(()) => {
@@ -170,7 +210,18 @@ impl Worker {
         self.workers.load(Ordering::Relaxed)
     }
 
-    async fn broke(&self, broken: Broken, lease: Lease) -> String {
+    /// Waits until the network of this connection goes.
+    fn gone(&self, lease: &Lease) -> BoxFuture<'static, ()> {
+        // One over several networks goes on without its first.
+        let by = lease.by().filter(|by| by.protocol == Protocol::Tcp);
+        let network = by.and_then(|by| by.interface.clone());
+        match self.present.clone().zip(network) {
+            Some((present, network)) => async move { present.goes(&network).await }.boxed(),
+            None => std::future::pending().boxed(),
+        }
+    }
+
+    async fn broke(&self, broken: Broken, lease: Lease) -> Stopped {
         let mut lease = lease;
         match broken {
             Broken::Path(why) => {
@@ -178,17 +229,17 @@ impl Worker {
                 if let Some(by) = lease.by() {
                     self.object.origins.failed(&self.object.to, by).await;
                 }
-                why
+                Stopped::on_the_way(why)
             }
-            Broken::Server(why) => why,
+            Broken::Server(why) => Stopped::by_server(why),
             Broken::Whole => {
                 self.object.without_ranges.put(&self.object.to, ());
                 self.assembly.goes_on_in_one();
-                "the server has no ranges".to_owned()
+                Stopped::by_server("the server has no ranges")
             }
             Broken::Foreign(why) => {
                 self.assembly.fail(why.clone());
-                why
+                Stopped::by_server(why)
             }
         }
     }

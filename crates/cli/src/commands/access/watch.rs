@@ -9,7 +9,7 @@ use clap::Args;
 use whimbrel_multiaccess::Client;
 use whimbrel_multiaccess::protocol::{Answer, Decided, PathReport, Wifi};
 
-use super::ask::{LONGEST, describe, failure};
+use super::ask::{LONGEST, describe, describe_whimbrel, failure};
 use crate::commands::status::Page;
 use crate::failure::Failure;
 use crate::options::{Globals, after};
@@ -191,6 +191,15 @@ fn decided_line(decided: &Decided) -> String {
     let to = decided.to.as_deref().unwrap_or("anywhere");
     let to = plain(to, LONGEST);
     let intents = if decided.intents.is_empty() { "no intents" } else { &plain(&decided.intents, LONGEST) };
+    if let Some(by) = &decided.whimbrel {
+        let networks: Vec<&str> = by.ways.iter().map(|way| way.interface.as_str()).collect();
+        let networks = plain(&networks.join(", then "), LONGEST);
+        return format!(
+            "{to} ({intents}): {} over {networks}: {}",
+            describe_whimbrel(by),
+            plain(&by.why, LONGEST)
+        );
+    }
     match &decided.way {
         Some(way) => format!("{to} ({intents}): {}: {}", describe(way), plain(&way.why, LONGEST)),
         None => format!("{to} ({intents}): has to wait"),

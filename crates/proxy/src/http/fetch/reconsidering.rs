@@ -80,6 +80,7 @@ impl Team {
     fn hand_over(&mut self, rest: Range<u64>, part: Part, in_ranges: bool) {
         let interface = part.route.way.interface.clone();
         let is_there = self.at_work.get(&interface).is_some_and(|count| *count > 0);
+        self.hear();
         if !in_ranges && !is_there {
             self.workers.fetch_add(1, Ordering::Relaxed);
             return self.add(interface, Start::by(part.route), Some(rest));

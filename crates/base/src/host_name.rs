@@ -5,8 +5,7 @@
 //! before it: `at.ada@example.org` is `x-at.ada.at.example.org.whimbrel`. So each name has one host, and no
 //! two have the same. What ends in `.whimbrel` is never looked up in DNS.
 
-use crate::Destination;
-use whimbrel_base::Name;
+use crate::Name;
 
 /// The last label of hosts that are names.
 const TOP: &str = "whimbrel";
@@ -14,22 +13,25 @@ const TOP: &str = "whimbrel";
 const AT: &str = "at";
 /// Before a label that could be taken for it.
 const ESCAPE: &str = "x-";
+/// The longest name that DNS has, and its longest label (RFC 1035, §2.3.4).
+const LONGEST: usize = 253;
+const LONGEST_LABEL: usize = 63;
 
 /// The host that stands for a name; `None` if the name is too long to be one.
 ///
 /// ```
 /// let name = "ssh.laptop.ada@example.org".parse()?;
-/// let host = whimbrel_proxy::host_of_name(&name);
+/// let host = whimbrel_base::host_of_name(&name);
 /// assert_eq!(host.as_deref(), Some("ssh.laptop.ada.at.example.org.whimbrel"));
-/// assert_eq!(whimbrel_proxy::name_of_host("ssh.laptop.ada.at.example.org.whimbrel"), Some(name));
+/// assert_eq!(whimbrel_base::name_of_host("ssh.laptop.ada.at.example.org.whimbrel"), Some(name));
 /// # Ok::<(), whimbrel_base::NameError>(())
 /// ```
 pub fn host_of_name(name: &Name) -> Option<String> {
     let (local, domain) = name.as_str().split_once('@')?;
     let escaped = |part: &str| part.split('.').map(escape).collect::<Vec<_>>().join(".");
     let host = format!("{}.{AT}.{}.{TOP}", escaped(local), escaped(domain));
-    let fits = |host: &str| Destination::new(host, 1).is_ok_and(|to| to.host() == host);
-    Some(host).filter(|host| fits(host))
+    let fits = host.len() <= LONGEST && host.split('.').all(|label| label.len() <= LONGEST_LABEL);
+    fits.then_some(host)
 }
 
 /// The name that a host stands for; `None` if it is no host of that kind.

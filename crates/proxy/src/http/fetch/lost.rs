@@ -1,0 +1,267 @@
+//! Networks that were lost under an object that comes over several: each of them is looked for until it
+//! carries again. That it is there again is heard from the manager. One that is there and silent is knocked
+//! at, by a connection to the server, which also tells the manager what it is like by now.
+
+use super::{LEAST_LEFT, LOST, PAUSE};
+use crate::http::assembly::Assembly;
+use crate::http::decided::Route;
+use crate::http::object::Described;
+use crate::http::present::Present;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use std::future::{poll_fn, ready};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use whimbrel_access::Intents;
+use whimbrel_multiaccess::Candidate;
+
+/// After its second loss a network is left alone for so long; that doubles with each further one. After the
+/// first it is not left alone at all.
+const FIRST_REST: Duration = Duration::from_secs(1);
+/// A loss so long ago says nothing of the next one.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// How long a knock waits for an answer; twice as long with each one that is silent, up to the longest.
+const KNOCK: Duration = Duration::from_secs(1);
+const LONGEST_KNOCK: Duration = Duration::from_secs(4);
+/// Once a network has answered, the manager is asked after this pause, which doubles: a measurement takes as
+/// long.
+const ANSWERED: Duration = Duration::from_millis(100);
+
+/// The networks of an object, and the search for those that were lost.
+#[derive(Default)]
+pub(super) struct Lost {
+    /// `None` while a single network carries the object.
+    present: Option<Present>,
+    /// As many as a manager knows: few.
+    networks: Vec<Network>,
+    /// At most one for each network. They go on while [`Lost::found`] is waited for, and need no tasks.
+    searches: Vec<BoxFuture<'static, (String, Option<Route>)>>,
+}
+
+#[derive(Default)]
+struct Network {
+    name: String,
+    /// How a connection was made that goes there.
+    by: Option<Candidate>,
+    losses: Losses,
+    is_sought: bool,
+}
+
+/// How often a network was lost lately.
+#[derive(Debug, Default)]
+struct Losses {
+    count: u32,
+    last: Option<Instant>,
+}
+
+impl Losses {
+    /// It was lost once more. Returns for how long it is to be left alone, so that one that flaps takes less
+    /// and less of an object.
+    fn another(&mut self, now: Instant) -> Duration {
+        let is_recent = |last: Instant| now.saturating_duration_since(last) < FORGOTTEN;
+        self.count = if self.last.is_some_and(is_recent) { self.count.saturating_add(1) } else { 1 };
+        self.last = Some(now);
+        match self.count.checked_sub(2) {
+            None => Duration::ZERO,
+            Some(doubled) => FIRST_REST.saturating_mul(1 << doubled.min(8)).min(LOST),
+        }
+    }
+}
+
+impl Lost {
+    /// Several networks carry the object, and it is heard of which there are.
+    pub(super) fn hear(&mut self, present: Option<Present>) {
+        self.present = present;
+    }
+
+    /// Whether that is heard already.
+    pub(super) fn hears(&self) -> bool {
+        self.present.is_some()
+    }
+
+    /// What is heard.
+    pub(super) fn present(&self) -> Option<Present> {
+        self.present.clone()
+    }
+
+    /// A worker goes this way.
+    pub(super) fn uses(&mut self, network: &str, by: Option<&Candidate>) {
+        let known = self.known(network);
+        known.by = by.cloned().or_else(|| known.by.take());
+    }
+
+    /// Nobody works on this network any more. It is looked for, unless it is already; where the server is at
+    /// fault, after a while.
+    pub(super) fn look_for(
+        &mut self,
+        network: &str,
+        is_by_server: bool,
+        object: &Arc<Described>,
+        assembly: &Arc<Assembly>,
+    ) {
+        let known = self.known(network);
+        let rest = known.losses.another(Instant::now());
+        if std::mem::replace(&mut known.is_sought, true) {
+            return;
+        }
+        let by = known.by.clone();
+        let search = Search {
+            object: Arc::clone(object),
+            assembly: Arc::clone(assembly),
+            network: network.to_owned(),
+            by,
+            present: self.present.clone(),
+        };
+        let rest = if is_by_server { LOST } else { rest };
+        let searching = async move {
+            tokio::time::sleep(rest).await;
+            let found = search.run().await;
+            (search.network, found)
+        };
+        self.searches.push(searching.boxed());
+    }
+
+    /// The way over a network that carries again and is wanted. Cancel-safe.
+    pub(super) async fn found(&mut self) -> Route {
+        poll_fn(|cx| self.poll_found(cx)).await
+    }
+
+    fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Route> {
+        let mut at = 0;
+        while let Some(search) = self.searches.get_mut(at) {
+            let Poll::Ready((network, found)) = search.as_mut().poll(cx) else {
+                at += 1;
+                continue;
+            };
+            drop(self.searches.swap_remove(at));
+            self.known(&network).is_sought = false;
+            if let Some(route) = found {
+                return Poll::Ready(route);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// What is known of this network.
+    fn known(&mut self, name: &str) -> &mut Network {
+        let at = self.networks.iter().position(|network| network.name == name).unwrap_or_else(|| {
+            self.networks.push(Network { name: name.to_owned(), ..Network::default() });
+            self.networks.len() - 1
+        });
+        &mut self.networks[at]
+    }
+}
+
+/// What came of a knock.
+enum Knocked {
+    Answered,
+    /// It was told at once that no way leads there.
+    Refused,
+    Silent,
+}
+
+/// The search for a network.
+struct Search {
+    object: Arc<Described>,
+    assembly: Arc<Assembly>,
+    network: String,
+    by: Option<Candidate>,
+    present: Option<Present>,
+}
+
+impl Search {
+    /// Looks until the manager wants what is left to come over this network too. `None`: too little is left.
+    async fn run(&self) -> Option<Route> {
+        let (mut pause, mut patience, mut has_answered) = (PAUSE, KNOCK, false);
+        loop {
+            if self.comes().await {
+                (pause, patience, has_answered) = (PAUSE, KNOCK, false);
+            }
+            let left = self.assembly.left();
+            if left < LEAST_LEFT || self.assembly.is_in_one() {
+                return None;
+            }
+            if let Some(route) = self.wanted(left).await {
+                return Some(route);
+            }
+            if !has_answered {
+                match self.knock(patience).await {
+                    Knocked::Answered => (pause, has_answered) = (ANSWERED, true),
+                    Knocked::Refused => {}
+                    Knocked::Silent => (pause, patience) = (PAUSE, (2 * patience).min(LONGEST_KNOCK)),
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(LOST);
+        }
+    }
+
+    /// Waits until the network is there. Returns whether it was away.
+    async fn comes(&self) -> bool {
+        let Some(present) = &self.present else { return false };
+        let mut coming = pin!(present.comes(&self.network));
+        tokio::select! {
+            biased;
+            () = &mut coming => return false,
+            () = ready(()) => {}
+        }
+        // Where nobody tells of networks any more it is looked for all the same.
+        let _ = tokio::time::timeout(LOST, coming).await;
+        true
+    }
+
+    /// The way over this network, if the manager wants a part of so many bytes to come over it.
+    async fn wanted(&self, left: u64) -> Option<Route> {
+        let decided = self.object.origins.decide(&self.object.to, Intents::receive(left), true).await.ok()?;
+        let mut routes = decided.parts.into_iter().map(|part| part.route);
+        routes.find(|route| route.way.interface == self.network)
+    }
+
+    /// Opens a connection to the server over this network, which waits for the worker that is to come.
+    async fn knock(&self, patience: Duration) -> Knocked {
+        let Some(by) = self.way().await else { return Knocked::Refused };
+        // So that the manager is told that it works.
+        let by = Candidate { failed_lately: true, ..by };
+        let (origins, to, intents) = (&self.object.origins, &self.object.to, Intents::default());
+        let opening = origins.lease_new(to, &intents, vec![by], false);
+        match tokio::time::timeout(patience, opening).await {
+            Ok(Ok(lease)) => {
+                lease.release();
+                Knocked::Answered
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, %to, network = %self.network, "a lost network does not carry");
+                Knocked::Refused
+            }
+            Err(_) => Knocked::Silent,
+        }
+    }
+
+    /// How a connection is made over this network: as the manager says by now, or as the last one was.
+    async fn way(&self) -> Option<Candidate> {
+        // So little may go over a network of which nothing is known.
+        let asked = self.object.origins.decide(&self.object.to, Intents::receive(1), false).await;
+        let mut routes = asked.map(|decided| decided.routes).unwrap_or_default().into_iter();
+        let route = routes.find(|route| route.way.interface == self.network);
+        route.and_then(|route| route.by).or_else(|| self.by.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_left_alone_for_longer_with_each_further_loss_and_not_after_the_first() {
+        let (mut losses, mut now) = (Losses::default(), Instant::now());
+        let rests = [0, 1, 2, 4, 8, 11, 11];
+        for seconds in rests {
+            assert_eq!(losses.another(now), Duration::from_secs(seconds));
+            now += Duration::from_secs(20);
+        }
+        now += FORGOTTEN;
+        assert_eq!(losses.another(now), Duration::ZERO, "it had carried for long");
+    }
+}
