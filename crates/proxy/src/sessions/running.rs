@@ -131,15 +131,16 @@ impl Session {
         }
     }
 
-    /// Serves it until it is over. This device has it first.
-    pub(super) async fn run(mut self, stream: Stream, by: &str) {
+    /// Serves it until it is over. This device has it first. On the heap: else what waits for this held it three
+    /// times, as each of its functions hands it on to the next.
+    pub(super) async fn run(mut self: Box<Self>, stream: Stream, by: &str) {
         let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, self.place.clone());
         self.holder = Holder::Seat(Box::new(seat));
         self.serve().await;
     }
 
     /// Serves it until it is over, or is halted.
-    async fn serve(mut self) {
+    async fn serve(mut self: Box<Self>) {
         let ending = loop {
             if let Some(ending) = self.prepare() {
                 break ending;
@@ -156,7 +157,7 @@ impl Session {
         self.end(&ending);
     }
 
-    async fn give(self, to: &mpsc::Sender<HaltedSession>) {
+    async fn give(self: Box<Self>, to: &mpsc::Sender<HaltedSession>) {
         let id = self.listing.id();
         match self.halt() {
             // If nobody takes it any more the process has ended meanwhile.

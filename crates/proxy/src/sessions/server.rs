@@ -357,8 +357,8 @@ impl Head {
         if head[..n] != magic[..n] {
             *self = Self::Unknown;
         } else if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
-            head.truncate(at + 4);
-            *self = Self::Whole(std::mem::take(head));
+            // What came behind it is not kept with it, for as long as the session lasts.
+            *self = Self::Whole(head[..at + 4].to_vec());
         } else if head.len() == LONGEST_HEAD {
             *self = Self::Unknown;
         }
