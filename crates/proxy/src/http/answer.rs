@@ -17,7 +17,7 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
-use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -154,7 +154,7 @@ async fn forward(
         let text = "this is an HTTP proxy; give your program its address as http_proxy and https_proxy";
         return Ok(page(StatusCode::OK, text));
     }
-    let target = Target::absolute(request.uri())?;
+    let target = Target::absolute(request.uri(), request.headers().get(HOST))?;
     fields::check_request(request.headers(), request.version())?;
     if fields::came_through(request.headers(), proxy.pseudonym.name()) {
         let text = "this request came through this proxy before: it leads to itself";
@@ -178,11 +178,34 @@ async fn pass_on(
     let client = websocket.then(|| hyper::upgrade::on(&mut *request));
     let is_private = fields::authenticates_the_connection(request.headers());
     let (mut head, body) = request.into_parts();
-    prepare(&proxy, &mut head, &target);
-    if !websocket && body.is_end_stream() && is_for_all(&head) {
-        return Download::new(proxy, target.to, head).run().await;
+    let Target { to, host, path } = target;
+    prepare(&proxy, &mut head, host, path);
+    if !websocket && !is_private && body.is_end_stream() && is_for_all(&head) {
+        return Download::new(proxy, to, head).run().await;
     }
-    if websocket {
+    let once = Once { to, client, is_private };
+    // On the heap: most requests are for whole objects, and have no need of the memory.
+    Box::pin(pass_once(&proxy, slot, once, Request::from_parts(head, body))).await
+}
+
+/// A request that is passed on as it is.
+struct Once {
+    to: Destination,
+    /// The client's connection, if it is to become WebSocket.
+    client: Option<OnUpgrade>,
+    /// It belongs to an authentication of its connection.
+    is_private: bool,
+}
+
+/// Passes a request on as it is, with its body.
+async fn pass_once(
+    proxy: &Proxy,
+    slot: &Slot<Agreed>,
+    Once { to, client, is_private }: Once,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Problem> {
+    let (mut head, body) = request.into_parts();
+    if client.is_some() {
         fields::upgrade_to_websocket(&mut head.headers);
     }
     let method = head.method.clone();
@@ -191,24 +214,23 @@ async fn pass_on(
         if sent == 0 { Intents::default() } else { Intents { size_sent: Some(sent), ..Intents::default() } };
     let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
     let outgoing = Outgoing::of(Request::from_parts(head, body));
-    let decided = proxy.origins.decide(&target.to, intents, false).await?;
+    let decided = proxy.origins.decide(&to, intents, false).await?;
     let limit = proxy.settings.answer_limit;
-    let waits = !websocket && matches!(method, Method::GET | Method::HEAD);
+    let waits = client.is_none() && matches!(method, Method::GET | Method::HEAD);
     let turn = match waits {
-        true => proxy.origins.turn(&target.to, decided.network(), false).await,
+        true => proxy.origins.turn(&to, decided.network(), false).await,
         // What is sent moves where turns are not counted.
         false => None,
     };
-    // On the heap: most requests are for whole objects, and have no need of the memory.
-    let exchange = exchange(&proxy.origins, &target.to, intents, (decided, turn), outgoing, limit);
-    let (mut answer, mut lease) = Box::pin(exchange).await?;
+    let exchanged = exchange(&proxy.origins, &to, intents, (decided, turn), outgoing, limit).await;
+    let (mut answer, mut lease) = exchanged?;
     if is_private {
         lease.line().make_private();
     }
     match client {
         Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
             let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
-            slot.put(Agreed::Tunnel(Tunnel::new(target.to, client, server)));
+            slot.put(Agreed::Tunnel(Tunnel::new(to, client, server)));
             let (mut head, _) = answer.into_parts();
             passing::prepare(&proxy.pseudonym, &mut head);
             fields::upgrade_to_websocket(&mut head.headers);
@@ -219,14 +241,14 @@ async fn pass_on(
 }
 
 /// Makes the head of a client's request one of ours.
-fn prepare(proxy: &Proxy, head: &mut Parts, target: &Target) {
+fn prepare(proxy: &Proxy, head: &mut Parts, host: HeaderValue, path: Uri) {
     fields::remove_of_the_connection(&mut head.headers);
     proxy.pseudonym.add_to(&mut head.headers, head.version);
     if head.version == Version::HTTP_2 {
         fields::join_cookies(&mut head.headers);
     }
-    head.headers.insert(HOST, target.host.clone());
-    head.uri = target.path.clone();
+    head.headers.insert(HOST, host);
+    head.uri = path;
     head.version = Version::HTTP_11;
     head.extensions.clear();
 }

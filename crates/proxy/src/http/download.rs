@@ -5,7 +5,7 @@ mod looking;
 
 use super::body::Body;
 use super::decided::Decided;
-use super::exchange::{Outgoing, exchange};
+use super::exchange::{Make, Outgoing, exchange};
 use super::fields;
 use super::moving::Sent;
 use super::object::{Described, Object};
@@ -30,7 +30,7 @@ use whimbrel_access::Intents;
 const FIRST_PATIENCE: u32 = 4;
 
 /// With any of these a client asks for something else than the whole object, whatever it is at present.
-const MORE: [HeaderName; 8] = [
+static MORE: [HeaderName; 8] = [
     RANGE,
     IF_RANGE,
     IF_MATCH,
@@ -41,13 +41,12 @@ const MORE: [HeaderName; 8] = [
     TRANSFER_ENCODING,
 ];
 
-/// Whether a request asks for a whole object and has nothing to say beside, so that it can be asked for in
-/// parts.
+/// Whether a request that is nobody's alone asks for a whole object and has nothing to say beside, so that it can
+/// be asked for in parts.
 pub(super) fn is_for_all(head: &Parts) -> bool {
-    let says_more = MORE.iter().any(|name| head.headers.contains_key(name));
+    let says_more = head.headers.keys().any(|name| MORE.contains(name));
     let has_body = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-    let is_private = fields::authenticates_the_connection(&head.headers);
-    head.method == Method::GET && !says_more && !has_body && !is_private
+    head.method == Method::GET && !says_more && !has_body
 }
 
 /// An object that a client asks for.
@@ -81,12 +80,13 @@ impl Download {
         }
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
-        let request = || {
-            let mut request = self.request();
+        let Self { proxy, to, head, .. } = &mut *self;
+        let mut request = || {
+            let mut request = sent(head);
             request.headers_mut().insert(RANGE, range.clone());
             request
         };
-        let (answer, lease) = self.exchange(Intents::receive(step), decided, &request).await?;
+        let (answer, lease) = ask(proxy, to, Intents::receive(step), decided, &mut request).await?;
         match answer.status() {
             // On the heap: most objects come whole, and have no need of the memory.
             StatusCode::PARTIAL_CONTENT => Box::pin(self.first_part(answer, lease)).await,
@@ -108,12 +108,13 @@ impl Download {
     }
 
     /// Asks for the whole object at once.
-    async fn whole(self: Box<Self>, decided: Option<Decided>) -> Result<Response<Body>, Problem> {
+    async fn whole(mut self: Box<Self>, decided: Option<Decided>) -> Result<Response<Body>, Problem> {
         let decided = match decided {
             Some(decided) => decided,
             None => self.proxy.origins.decide(&self.to, Intents::default(), false).await?,
         };
-        let (answer, lease) = self.exchange(Intents::default(), decided, &|| self.request()).await?;
+        let Self { proxy, to, head, .. } = &mut *self;
+        let (answer, lease) = ask(proxy, to, Intents::default(), decided, &mut || sent(head)).await?;
         self.pass(answer, lease)
     }
 
@@ -226,22 +227,26 @@ impl Download {
             stall: proxy.settings.stall,
         })
     }
+}
 
-    fn request(&self) -> Request<Sent> {
-        Request::from_parts(self.head.clone(), Either::Right(Empty::new()))
-    }
+/// The request with this head, of which a copy is left. A copy of fields has no room for another one; those that
+/// go out do, and the connection reads the fields of the answer into their memory.
+fn sent(head: &mut Parts) -> Request<Sent> {
+    let left = head.clone();
+    Request::from_parts(std::mem::replace(head, left), Either::Right(Empty::new()))
+}
 
-    /// Waits for a turn, asks, and waits for the head of the answer.
-    async fn exchange(
-        &self,
-        intents: Intents,
-        decided: Decided,
-        request: &(dyn Fn() -> Request<Sent> + Sync),
-    ) -> Result<(Response<Coming>, Lease), Problem> {
-        let (origins, limit) = (&self.proxy.origins, self.proxy.settings.answer_limit);
-        let turn = origins.turn(&self.to, decided.network(), false).await;
-        exchange(origins, &self.to, intents, (decided, turn), Outgoing::made_by(request), limit).await
-    }
+/// Waits for a turn, asks, and waits for the head of the answer.
+async fn ask(
+    proxy: &Proxy,
+    to: &Destination,
+    intents: Intents,
+    decided: Decided,
+    request: Make<'_>,
+) -> Result<(Response<Coming>, Lease), Problem> {
+    let (origins, limit) = (&proxy.origins, proxy.settings.answer_limit);
+    let turn = origins.turn(to, decided.network(), false).await;
+    exchange(origins, to, intents, (decided, turn), Outgoing::made_by(request), limit).await
 }
 
 fn offers_ranges(headers: &HeaderMap) -> bool {

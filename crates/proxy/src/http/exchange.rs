@@ -17,7 +17,7 @@ use std::time::Duration;
 use whimbrel_access::Intents;
 
 /// A request that does no harm twice, made anew each time.
-type Make<'a> = &'a (dyn Fn() -> Request<Sent> + Sync);
+pub(super) type Make<'a> = &'a mut (dyn FnMut() -> Request<Sent> + Send);
 
 /// A request, and how it is made again.
 pub(super) struct Outgoing<'a> {
@@ -63,7 +63,10 @@ impl<'a> Kind<'a> {
                 let again = repeated(&request).map(Box::new);
                 (*request, Again::Copied(again))
             }
-            Self::Made(make) => (make(), Again::Made(make)),
+            Self::Made(make) => {
+                let request = make();
+                (request, Again::Made(make))
+            }
         }
     }
 }
