@@ -146,7 +146,8 @@ impl Session {
                 break ending;
             }
             let step = match self.next().await {
-                Step::Order(Order::Halt(to)) => return self.give(&to).await,
+                // On the heap: few are halted, and have need of the memory.
+                Step::Order(Order::Halt(to)) => return Box::pin(self.give(&to)).await,
                 step => step,
             };
             if let Some(ending) = self.go_on(step) {
