@@ -147,12 +147,7 @@ impl Origins {
 
     /// Waits for a turn with this server on this network. What `has_begun` goes first. `None`: it goes on
     /// without.
-    pub(super) async fn turn(
-        &self,
-        to: &Destination,
-        network: &str,
-        has_begun: bool,
-    ) -> Option<Box<Turn>> {
+    pub(super) async fn turn(&self, to: &Destination, network: &str, has_begun: bool) -> Option<Box<Turn>> {
         if !self.turns.are_here() && self.upstream.is_here(to) {
             return None;
         }

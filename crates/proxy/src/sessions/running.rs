@@ -380,3 +380,21 @@ async fn next_of(taking: &mut Option<Taking>) -> Heard {
         Some(Taking::Pausing { .. }) | None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of what such a function returns.
+    fn size<A, F>(_: impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn what_a_session_waits_in_does_not_hold_the_session_itself() {
+        // Each session has one for as long as it lasts. With the session in each of its functions it had more than
+        // 8 KB.
+        let bytes = size(Session::serve);
+        assert!(bytes <= 1536, "{bytes}");
+    }
+}
