@@ -5,7 +5,7 @@ mod looking;
 
 use super::body::Body;
 use super::decided::Decided;
-use super::exchange::{Outgoing, exchange};
+use super::exchange::{Make, Outgoing, exchange_on};
 use super::fields;
 use super::moving::Sent;
 use super::object::{Described, Object};
@@ -30,7 +30,7 @@ use whimbrel_access::Intents;
 const FIRST_PATIENCE: u32 = 4;
 
 /// With any of these a client asks for something else than the whole object, whatever it is at present.
-const MORE: [HeaderName; 8] = [
+static MORE: [HeaderName; 8] = [
     RANGE,
     IF_RANGE,
     IF_MATCH,
@@ -41,13 +41,12 @@ const MORE: [HeaderName; 8] = [
     TRANSFER_ENCODING,
 ];
 
-/// Whether a request asks for a whole object and has nothing to say beside, so that it can be asked for in
-/// parts.
+/// Whether a request that is nobody's alone asks for a whole object and has nothing to say beside, so that it can
+/// be asked for in parts.
 pub(super) fn is_for_all(head: &Parts) -> bool {
-    let says_more = MORE.iter().any(|name| head.headers.contains_key(name));
+    let says_more = head.headers.keys().any(|name| MORE.contains(name));
     let has_body = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-    let is_private = fields::authenticates_the_connection(&head.headers);
-    head.method == Method::GET && !says_more && !has_body && !is_private
+    head.method == Method::GET && !says_more && !has_body
 }
 
 /// An object that a client asks for.
@@ -56,6 +55,8 @@ pub(super) struct Download {
     to: Destination,
     /// As it goes to the server.
     head: Parts,
+    /// The way that it is to come next.
+    decided: Decided,
     /// One network alone led to the server when it was asked.
     was_alone: bool,
 }
@@ -63,58 +64,70 @@ pub(super) struct Download {
 impl Download {
     /// On the heap: it goes from hand to hand.
     pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
-        Box::new(Self { proxy, to, head, was_alone: false })
+        Box::new(Self { proxy, to, head, decided: Decided::default(), was_alone: false })
     }
 
     /// Gives the answer for the client.
     pub(super) async fn run(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
         let step = self.proxy.settings.first_step;
-        if step == 0 {
-            return self.whole(None).await;
+        let intents = if step == 0 { Intents::default() } else { Intents::receive(step) };
+        self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
+        if step > 0 && self.may_come_in_parts() {
+            // On the heap: most objects come whole, and have no need of the memory.
+            return Box::pin(self.in_two_steps(step)).await;
         }
-        let decided = self.proxy.origins.decide(&self.to, Intents::receive(step), false).await?;
-        // With one way only there is nothing to learn a size for, and without memory nothing to put together.
-        let has_room = self.proxy.budget.has(self.proxy.settings.window);
-        if !decided.has_choice() || !has_room || self.proxy.without_ranges.of(&self.to).is_some() {
-            self.was_alone = !decided.has_choice();
-            return self.whole(Some(decided)).await;
-        }
+        self.was_alone = step > 0 && !self.decided.has_choice();
+        self.whole().await
+    }
+
+    /// With one way only there is nothing to learn a size for, and without memory nothing to put together.
+    fn may_come_in_parts(&self) -> bool {
+        let proxy = &self.proxy;
+        let has_room = proxy.budget.has(proxy.settings.window);
+        self.decided.has_choice() && has_room && proxy.without_ranges.of(&self.to).is_none()
+    }
+
+    /// Asks for the first bytes, which tell how many there are.
+    async fn in_two_steps(mut self: Box<Self>, step: u64) -> Result<Response<Body>, Problem> {
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
-        let request = || {
-            let mut request = self.request();
+        let Self { proxy, to, head, decided, .. } = &mut *self;
+        let mut request = || {
+            let mut request = sent(head);
             request.headers_mut().insert(RANGE, range.clone());
             request
         };
-        let (answer, lease) = self.exchange(Intents::receive(step), decided, &request).await?;
+        let (answer, lease) = ask(proxy, to, &Intents::receive(step), decided, &mut request).await?;
         match answer.status() {
-            // On the heap: most objects come whole, and have no need of the memory.
-            StatusCode::PARTIAL_CONTENT => Box::pin(self.first_part(answer, lease)).await,
+            StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease).await,
             // There is no first byte in an object of none.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 drop((answer, lease));
-                self.whole(None).await
+                self.whole_after_all().await
             }
             // It may be the range that is not wanted: asked for whole the answer is the client's own. A link
             // that works once loses nothing by a refusal.
             StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED => {
                 drop((answer, lease));
                 self.proxy.without_ranges.put(&self.to, ());
-                self.whole(None).await
+                self.whole_after_all().await
             }
             // Whole after all, or it says why not.
             _ => self.pass(answer, lease),
         }
     }
 
-    /// Asks for the whole object at once.
-    async fn whole(self: Box<Self>, decided: Option<Decided>) -> Result<Response<Body>, Problem> {
-        let decided = match decided {
-            Some(decided) => decided,
-            None => self.proxy.origins.decide(&self.to, Intents::default(), false).await?,
-        };
-        let (answer, lease) = self.exchange(Intents::default(), decided, &|| self.request()).await?;
+    /// Asks for the whole object at once, the way that was decided.
+    async fn whole(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
+        let Self { proxy, to, head, decided, .. } = &mut *self;
+        let (answer, lease) = ask(proxy, to, &Intents::default(), decided, &mut || sent(head)).await?;
         self.pass(answer, lease)
+    }
+
+    /// The same, the way that is best for that.
+    async fn whole_after_all(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
+        self.decided = self.proxy.origins.decide(&self.to, Intents::default(), false).await?;
+        self.whole().await
     }
 
     /// The first bytes are there: they are all, or the rest comes as the policy says.
@@ -143,7 +156,7 @@ impl Download {
                 lease.line().leave();
             }
             drop(lease);
-            return self.whole(None).await;
+            return self.whole_after_all().await;
         };
         let may_split = !head.headers.contains_key(SET_COOKIE);
         if fields::authenticates_the_connection(&head.headers) {
@@ -226,22 +239,28 @@ impl Download {
             stall: proxy.settings.stall,
         })
     }
+}
 
-    fn request(&self) -> Request<Sent> {
-        Request::from_parts(self.head.clone(), Either::Right(Empty::new()))
-    }
+/// The request with this head, of which a copy is left. A copy of fields has no room for another one; those that
+/// go out do, and the connection reads the fields of the answer into their memory.
+fn sent(head: &mut Parts) -> Request<Sent> {
+    let left = head.clone();
+    Request::from_parts(std::mem::replace(head, left), Either::Right(Empty::new()))
+}
 
-    /// Waits for a turn, asks, and waits for the head of the answer.
-    async fn exchange(
-        &self,
-        intents: Intents,
-        decided: Decided,
-        request: &(dyn Fn() -> Request<Sent> + Sync),
-    ) -> Result<(Response<Coming>, Lease), Problem> {
-        let (origins, limit) = (&self.proxy.origins, self.proxy.settings.answer_limit);
-        let turn = origins.turn(&self.to, decided.network(), false).await;
-        exchange(origins, &self.to, intents, (decided, turn), Outgoing::made_by(request), limit).await
-    }
+/// Waits for a turn, asks the way that was decided, of which nothing is left, and waits for the head of the answer.
+async fn ask(
+    proxy: &Proxy,
+    to: &Destination,
+    intents: &Intents,
+    decided: &mut Decided,
+    request: Make<'_>,
+) -> Result<(Response<Coming>, Lease), Problem> {
+    let origins = &proxy.origins;
+    let turn = origins.turn(to, decided.network(), false).await;
+    let lease = origins.lease(to, intents, std::mem::take(decided)).await?.with(turn);
+    let outgoing = Outgoing::made_by(request);
+    exchange_on(lease, origins, to, intents, outgoing, proxy.settings.answer_limit).await
 }
 
 fn offers_ranges(headers: &HeaderMap) -> bool {

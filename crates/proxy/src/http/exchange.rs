@@ -17,7 +17,7 @@ use std::time::Duration;
 use whimbrel_access::Intents;
 
 /// A request that does no harm twice, made anew each time.
-type Make<'a> = &'a (dyn Fn() -> Request<Sent> + Sync);
+pub(super) type Make<'a> = &'a mut (dyn FnMut() -> Request<Sent> + Send);
 
 /// A request, and how it is made again.
 pub(super) struct Outgoing<'a> {
@@ -63,7 +63,10 @@ impl<'a> Kind<'a> {
                 let again = repeated(&request).map(Box::new);
                 (*request, Again::Copied(again))
             }
-            Self::Made(make) => (make(), Again::Made(make)),
+            Self::Made(make) => {
+                let request = make();
+                (request, Again::Made(make))
+            }
         }
     }
 }
@@ -91,13 +94,26 @@ pub(super) async fn exchange(
     origins: &Arc<Origins>,
     to: &Destination,
     intents: Intents,
-    (decided, turn): (Decided, Option<Turn>),
-    Outgoing { kind, alone }: Outgoing<'_>,
+    (decided, turn): (Decided, Option<Box<Turn>>),
+    outgoing: Outgoing<'_>,
     limit: Duration,
 ) -> Result<(Response<Coming>, Lease), Problem> {
-    let decided = Decided { alone, ..decided };
-    let mut lease = origins.lease(to, &intents, decided).await?.with(turn);
-    let (request, again) = kind.first();
+    let decided = Decided { alone: outgoing.alone, ..decided };
+    let lease = origins.lease(to, &intents, decided).await?.with(turn);
+    exchange_on(lease, origins, to, &intents, outgoing, limit).await
+}
+
+/// The same, first on this connection.
+pub(super) async fn exchange_on(
+    mut lease: Lease,
+    origins: &Arc<Origins>,
+    to: &Destination,
+    intents: &Intents,
+    outgoing: Outgoing<'_>,
+    limit: Duration,
+) -> Result<(Response<Coming>, Lease), Problem> {
+    let alone = outgoing.alone;
+    let (request, again) = outgoing.kind.first();
     let sent = lease.line().send(request, limit).await;
     match sent {
         Ok(answer) => {
@@ -117,7 +133,7 @@ impl Unanswered<'_> {
         self,
         origins: &Arc<Origins>,
         to: &Destination,
-        intents: Intents,
+        intents: &Intents,
         limit: Duration,
     ) -> Result<(Response<Coming>, Lease), Problem> {
         let Self { lease, why, again, alone } = self;
@@ -140,9 +156,9 @@ impl Unanswered<'_> {
         // It may be the network that ended it: the manager is asked anew. The turn stays: it is still the same
         // request.
         let turn = lease.close();
-        let decided = origins.decide(to, intents, false).await?;
+        let decided = origins.decide(to, *intents, false).await?;
         let ways = decided.routes.into_iter().filter_map(|route| route.by).collect();
-        let mut lease = origins.lease_new(to, &intents, ways, alone).await?.with(turn);
+        let mut lease = origins.lease_new(to, intents, ways, alone).await?.with(turn);
         let answer = lease.line().send(request, limit).await.map_err(|unsent| unsent.problem(to))?;
         Ok((answer, lease))
     }

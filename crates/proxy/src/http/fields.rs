@@ -10,7 +10,7 @@ use hyper::header::{
 use hyper::{StatusCode, Version};
 
 /// What goes no further than a connection, named by `Connection` or not.
-const OF_THE_CONNECTION: [HeaderName; 9] = [
+static OF_THE_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -40,6 +40,10 @@ const KEPT: [HeaderName; 4] = [HOST, CONTENT_LENGTH, VIA, MAX_FORWARDS];
 
 /// Removes what belongs to the connection that a message came on.
 pub(super) fn remove_of_the_connection(headers: &mut HeaderMap) {
+    // Mostly there is nothing: to look at what is there costs less than to look for each that could be.
+    if !headers.keys().any(|name| OF_THE_CONNECTION.contains(name)) {
+        return;
+    }
     let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
         .filter(|name| !KEPT.contains(name))

@@ -52,8 +52,8 @@ pub(super) struct Lease {
     line: Box<Line>,
     origins: Arc<Origins>,
     unit: Option<Unit>,
-    /// Given back behind the connection, so that the next one finds that.
-    turn: Option<Turn>,
+    /// Given back behind the connection, so that the next one finds that. On the heap: mostly there is none.
+    turn: Option<Box<Turn>>,
 }
 
 impl Lease {
@@ -78,7 +78,7 @@ impl Lease {
     }
 
     /// The same with a turn, which it has until it is released or dropped.
-    pub(super) fn with(self, turn: Option<Turn>) -> Self {
+    pub(super) fn with(self, turn: Option<Box<Turn>>) -> Self {
         Self { turn, ..self }
     }
 
@@ -97,7 +97,7 @@ impl Lease {
     }
 
     /// Closes the connection. Its turn is left for another one.
-    pub(super) fn close(self) -> Option<Turn> {
+    pub(super) fn close(self) -> Option<Box<Turn>> {
         self.turn
     }
 
@@ -154,12 +154,12 @@ impl Origins {
 
     /// Waits for a turn with this server on this network. What `has_begun` goes first. `None`: it goes on
     /// without.
-    pub(super) async fn turn(&self, to: &Destination, network: &str, has_begun: bool) -> Option<Turn> {
+    pub(super) async fn turn(&self, to: &Destination, network: &str, has_begun: bool) -> Option<Box<Turn>> {
         if !self.turns.are_here() && self.upstream.is_here(to) {
             return None;
         }
         // On the heap: what is on this host has no turns, and no need of the memory.
-        Box::pin(self.turns.take(to, network, has_begun)).await
+        Box::pin(self.turns.take(to, network, has_begun)).await.map(Box::new)
     }
 
     /// How everything else is reached.

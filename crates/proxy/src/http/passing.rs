@@ -33,9 +33,10 @@ pub(super) fn pass(
     if fields::authenticates_the_connection(&head.headers) {
         lease.line().make_private();
     }
+    // Before anything is added, so that there is room for it.
+    head.headers.remove(CONTENT_LENGTH);
     prepare(pseudonym, &mut head);
     let has_no_body = *method == Method::HEAD || head.status == StatusCode::NOT_MODIFIED;
-    head.headers.remove(CONTENT_LENGTH);
     if let Some(length) = length.filter(|_| has_no_body) {
         // Of what is not sent. Else the body says how long it is.
         head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));

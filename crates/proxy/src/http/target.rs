@@ -20,11 +20,12 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads an absolute form, such as `http://example.org/index.html`.
+    /// Reads an absolute form, such as `http://example.org/index.html`. `said` is what the client says in `Host`:
+    /// what counts is the target (RFC 9112, §3.2.2).
     ///
     /// # Errors
     /// For any other form, and for what is not plain HTTP.
-    pub(super) fn absolute(uri: &Uri) -> Result<Self, Problem> {
+    pub(super) fn absolute(uri: &Uri, said: Option<&HeaderValue>) -> Result<Self, Problem> {
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(Problem::bad(
                 "this is a proxy, which wants `GET http://HOST/PATH`: set it as the HTTP proxy of your program",
@@ -37,13 +38,40 @@ impl Target {
             return Err(Problem::bad(format!("{scheme}:// is not spoken here; http:// and CONNECT are")));
         }
         let to = destination(authority, Some(80))?;
-        let host = match to.port() {
-            80 => bracketed(to.host()),
-            _ => to.to_string(),
+        let host = match said.filter(|said| names(said.as_bytes(), &to)) {
+            // It was read already, and is shared.
+            Some(said) => said.clone(),
+            None => {
+                let host = if to.port() == 80 { bracketed(to.host()) } else { to.to_string() };
+                HeaderValue::try_from(host).map_err(|_| Problem::bad("the host is no name"))?
+            }
         };
-        let host = HeaderValue::try_from(host).map_err(|_| Problem::bad("the host is no name"))?;
         Ok(Self { to, host, path: path_of(uri)? })
     }
+}
+
+/// Whether this is how a server is named in `Host`, letter by letter. An IPv6 address is never taken for that.
+fn names(host: &[u8], to: &Destination) -> bool {
+    let Some(rest) = host.strip_prefix(to.host().as_bytes()).filter(|_| !to.host().contains(':')) else {
+        return false;
+    };
+    match (to.port(), rest) {
+        (80, rest) => rest.is_empty(),
+        (port, [b':', digits @ ..]) => is_written(port, digits),
+        _ => false,
+    }
+}
+
+/// Whether these are the digits of this number.
+fn is_written(number: u16, digits: &[u8]) -> bool {
+    let (mut left, mut digits) = (number, digits);
+    while let [rest @ .., last] = digits {
+        if left == 0 || u16::from(*last) != u16::from(b'0') + left % 10 {
+            return false;
+        }
+        (left, digits) = (left / 10, rest);
+    }
+    left == 0
 }
 
 impl Target {
@@ -143,7 +171,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<(String, String, String)> {
-        let target = Target::absolute(&text.parse().ok()?).ok()?;
+        let target = Target::absolute(&text.parse().ok()?, None).ok()?;
         let host = target.host.to_str().unwrap().to_owned();
         Some((target.to.to_string(), host, target.path.to_string()))
     }
@@ -170,6 +198,32 @@ mod tests {
             let expected = (to.to_owned(), host.to_owned(), path.to_owned());
             assert_eq!(read(text), Some(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn the_server_reads_the_target_in_host_whatever_the_client_says_there() {
+        for (text, said, host) in [
+            ("http://example.org:8080/", "example.org:8080", "example.org:8080"),
+            ("http://example.org/", "example.org", "example.org"),
+            ("http://example.org/", "example.org:80", "example.org"),
+            ("http://example.org/", "example.organ", "example.org"),
+            ("http://example.org:8080/", "example.org", "example.org:8080"),
+            ("http://example.org:8080/", "example.org:", "example.org:8080"),
+            ("http://example.org:8080/", "example.org:80800", "example.org:8080"),
+            ("http://example.org:8080/", "example.org:08080", "example.org:8080"),
+            ("http://example.org:8080/", "example.org:80", "example.org:8080"),
+            ("http://example.org:8080/", "example.org:808x", "example.org:8080"),
+            ("http://example.org/", "Example.org", "example.org"),
+            ("http://example.org/", "evil.example", "example.org"),
+            ("http://[2001:db8::1]/", "2001:db8::1", "[2001:db8::1]"),
+            ("http://[2001:db8::1]/", "[2001:db8::1]", "[2001:db8::1]"),
+        ] {
+            let said = HeaderValue::from_static(said);
+            let target = Target::absolute(&text.parse().unwrap(), Some(&said)).unwrap();
+            assert_eq!(target.host, host, "{text} {said:?}");
+        }
+        let to = |port| Destination::new("example.org", port).unwrap();
+        assert!(names(b"example.org", &to(80)) && names(b"example.org:65535", &to(65535)));
     }
 
     #[test]

@@ -131,21 +131,23 @@ impl Session {
         }
     }
 
-    /// Serves it until it is over. This device has it first.
-    pub(super) async fn run(mut self, stream: Stream, by: &str) {
+    /// Serves it until it is over. This device has it first. On the heap: else what waits for this held it three
+    /// times, as each of its functions hands it on to the next.
+    pub(super) async fn run(mut self: Box<Self>, stream: Stream, by: &str) {
         let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, self.place.clone());
         self.holder = Holder::Seat(Box::new(seat));
         self.serve().await;
     }
 
     /// Serves it until it is over, or is halted.
-    async fn serve(mut self) {
+    async fn serve(mut self: Box<Self>) {
         let ending = loop {
             if let Some(ending) = self.prepare() {
                 break ending;
             }
             let step = match self.next().await {
-                Step::Order(Order::Halt(to)) => return self.give(&to).await,
+                // On the heap: few are halted, and have need of the memory.
+                Step::Order(Order::Halt(to)) => return Box::pin(self.give(&to)).await,
                 step => step,
             };
             if let Some(ending) = self.go_on(step) {
@@ -156,7 +158,7 @@ impl Session {
         self.end(&ending);
     }
 
-    async fn give(self, to: &mpsc::Sender<HaltedSession>) {
+    async fn give(self: Box<Self>, to: &mpsc::Sender<HaltedSession>) {
         let id = self.listing.id();
         match self.halt() {
             // If nobody takes it any more the process has ended meanwhile.
@@ -376,5 +378,23 @@ async fn next_of(taking: &mut Option<Taking>) -> Heard {
     match taking {
         Some(Taking::Confirming { seat, .. }) => seat.next().await,
         Some(Taking::Pausing { .. }) | None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of what such a function returns.
+    fn size<A, F>(_: impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn what_a_session_waits_in_does_not_hold_the_session_itself() {
+        // Each session has one for as long as it lasts. With the session in each of its functions it had more than
+        // 8 KB.
+        let bytes = size(Session::serve);
+        assert!(bytes <= 1536, "{bytes}");
     }
 }

@@ -357,8 +357,8 @@ impl Head {
         if head[..n] != magic[..n] {
             *self = Self::Unknown;
         } else if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
-            head.truncate(at + 4);
-            *self = Self::Whole(std::mem::take(head));
+            // What came behind it is not kept with it, for as long as the session lasts.
+            *self = Self::Whole(head[..at + 4].to_vec());
         } else if head.len() == LONGEST_HEAD {
             *self = Self::Unknown;
         }
@@ -421,6 +421,9 @@ mod tests {
         assert_eq!(seen(&[&all]).as_deref(), Some(&head[..]));
         let bytes: Vec<&[u8]> = all.chunks(1).collect();
         assert_eq!(seen(&bytes).as_deref(), Some(&head[..]));
+        let behind = [&head[..], &vec![b'x'; LONGEST_HEAD]].concat();
+        let found = seen(&[&behind]).unwrap();
+        assert_eq!(found.capacity(), head.len(), "what came behind it takes no memory");
         assert_eq!(seen(&[&head[..20]]), None);
         assert_eq!(seen(&[b"220 mail\r\n\r\n"]), None);
         assert_eq!(seen(&[b"HTTP/1.1 200 OK\r\n", &vec![b'x'; 2 * LONGEST_HEAD], b"\r\n\r\n"]), None);

@@ -74,6 +74,7 @@ impl Sessions {
         let listing = self.table.begin(stream.peer_id(), to.clone(), rule, sender);
         let by = socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
         let session = Session::new(to, Server::new(socket), listing, orders, self.settings, Arc::new(place));
+        let session = Box::new(session);
         tokio::spawn(FutureExt::boxed(async move { session.run(stream, &by).await }));
     }
 
@@ -108,7 +109,7 @@ impl Sessions {
         let place = quota.keep(piece.head.0.holder());
         let at = (&self.table, self.settings);
         let session = Session::going_on(piece, streams, at, mpsc::channel(ORDERS), place)?;
-        tokio::spawn(FutureExt::boxed(session.go_on_serving()));
+        tokio::spawn(FutureExt::boxed(Box::new(session).go_on_serving()));
         Ok(())
     }
 

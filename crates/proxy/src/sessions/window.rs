@@ -17,6 +17,8 @@ const PIECES: usize = 8;
 pub(super) struct Window {
     base: u64,
     length: usize,
+    /// Bytes of the first piece that were released, and are held with what is left of it.
+    passed: usize,
     pieces: VecDeque<Piece>,
 }
 
@@ -59,6 +61,11 @@ impl Window {
         self.length
     }
 
+    /// How much memory its bytes hold: a piece is held until all of it was released.
+    pub(super) fn held(&self) -> usize {
+        self.length + self.passed
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -67,9 +74,12 @@ impl Window {
         if bytes.is_empty() {
             return;
         }
-        let (start, length) = (self.end(), bytes.len());
+        let (start, length, is_one) = (self.end(), bytes.len(), self.pieces.len() == 1);
         match self.pieces.back_mut() {
             Some(last) if last.bytes.len() < SMALL && length < SMALL => {
+                if is_one {
+                    self.passed = 0;
+                }
                 last.bytes = [&last.bytes[..], &bytes[..]].concat().into();
             }
             _ => {
@@ -92,7 +102,9 @@ impl Window {
             left -= taken;
             if taken == first.bytes.len() {
                 self.pieces.pop_front();
+                self.passed = 0;
             } else {
+                self.passed += taken;
                 first.start += taken as u64;
                 first.bytes = first.bytes.slice(taken..);
             }
@@ -109,7 +121,8 @@ impl Window {
             return;
         }
         before.pieces.append(&mut self.pieces);
-        *self = Self { base: before.base, length: before.length + self.length, pieces: before.pieces };
+        let (length, passed) = (before.length + self.length, before.passed);
+        *self = Self { base: before.base, length, passed, pieces: before.pieces };
     }
 
     /// Some bytes from an offset on, at most so many: none at the end, and none that were released.
@@ -186,6 +199,28 @@ mod tests {
         assert_eq!((window.base(), window.end(), &window.to_vec()[..]), (7, 12, &b"abcde"[..]));
         assert_eq!((&window.from(9, 9)[..], &window.from(10, 9)[..]), (&b"c"[..], &b"de"[..]));
         assert!(window.release(11) && window.to_vec() == b"e");
+    }
+
+    #[test]
+    fn a_piece_of_which_a_part_was_released_is_held_whole_unless_what_is_left_was_copied() {
+        const PIECE: usize = 16 * 1024;
+        let (mut window, piece) = (Window::at(5), || Bytes::from(vec![7; PIECE]));
+        window.push(piece());
+        window.push(piece());
+        assert_eq!(window.held(), 2 * PIECE);
+        for (released, length, held) in [
+            (1000, 2 * PIECE - 1000, 2 * PIECE),
+            (2000, 2 * PIECE - 2000, 2 * PIECE),
+            (PIECE, PIECE, PIECE),
+            (2 * PIECE - 1, 1, PIECE),
+        ] {
+            assert!(window.release(5 + released as u64));
+            assert_eq!((window.len(), window.held()), (length, held), "{released}");
+        }
+        window.push(Bytes::from_static(b"x"));
+        assert_eq!((window.len(), window.held()), (2, 2));
+        assert!(window.release(window.end()));
+        assert_eq!(window.held(), 0);
     }
 
     #[test]

@@ -79,7 +79,7 @@ async fn look(object: Arc<Described>, network: String, found: Arc<Found>) {
 async fn probe(object: &Arc<Described>, route: Route) -> Shown {
     let last = object.total - 1;
     let Ok(range) = HeaderValue::from_str(&format!("bytes={last}-{last}")) else { return Shown::Nothing };
-    let request = || -> Request<Sent> {
+    let mut request = || -> Request<Sent> {
         let mut head = object.head.clone();
         head.headers.insert(RANGE, range.clone());
         head.headers.insert(IF_RANGE, object.validator.value().clone());
@@ -88,7 +88,7 @@ async fn probe(object: &Arc<Described>, route: Route) -> Shown {
     let (origins, to) = (&object.origins, &object.to);
     let network = route.way.interface.clone();
     let turn = origins.turn(to, &network, true).await;
-    let (by, outgoing) = ((Decided::by(route), turn), Outgoing::made_by(&request));
+    let (by, outgoing) = ((Decided::by(route), turn), Outgoing::made_by(&mut request));
     let asked = exchange(origins, to, Intents::receive(1), by, outgoing, object.stall);
     let Ok((answer, lease)) = Box::pin(asked).await else { return Shown::Nothing };
     // Where that network failed the request may have gone over the one that is there already.

@@ -38,13 +38,18 @@ impl Idle {
         if self.count >= MOST {
             self.tidy();
         }
-        if self.count < MOST {
-            let lines = self.servers.entry(line.to().clone()).or_default();
-            let most = if line.source().is_some() { MOST_OFFERED } else { MOST_EACH };
-            if lines.iter().filter(|(other, _)| network(other) == network(&line)).count() < most {
-                lines.push((line, Instant::now()));
-                self.count += 1;
-            }
+        if self.count >= MOST {
+            return;
+        }
+        let lines = match self.servers.get_mut(line.to()) {
+            Some(lines) => lines,
+            None => self.servers.entry(line.to().clone()).or_default(),
+        };
+        let most = if line.source().is_some() { MOST_OFFERED } else { MOST_EACH };
+        let beside = || lines.iter().filter(|(other, _)| network(other) == network(&line)).count();
+        if lines.len() < most || beside() < most {
+            lines.push((line, Instant::now()));
+            self.count += 1;
         }
     }
 

@@ -5,9 +5,6 @@ use crate::sessions::budget::least_kept;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is kept beside twice the round trip's bytes, or more where a program takes much: counts come in
-/// steps.
-const BESIDE: usize = 64 * 1024;
 /// The round trip is asked for no more often: the kernel is asked with it.
 const ASK: Duration = Duration::from_secs(1);
 /// What a program takes in so long it may have kept whatever others keep. It is measured for as long: many
@@ -74,7 +71,8 @@ impl Growth {
     pub(super) fn wanted(&self) -> usize {
         let Some((round_trip, _)) = self.round_trip else { return 0 };
         let bytes = 2 * u128::from(self.rate()) * round_trip.as_micros() / 1_000_000;
-        usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.least().max(BESIDE))
+        // Counts come in steps, and what comes at a time costs as much however little it is.
+        usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.least())
     }
 
     /// How much may be kept whatever others keep.
@@ -156,6 +154,17 @@ mod tests {
         // A way that needs no more than what is kept at first.
         assert_eq!(run(10, 5_000_000), (LEAST, 5_000_000));
         assert_eq!(run(300, 1_000_000_000).0, MOST);
+    }
+
+    #[test]
+    fn of_a_slow_program_s_server_hardly_more_is_kept_than_the_least_although_there_may_be_room() {
+        let (mut growth, start, least) = (Growth::default(), Instant::now(), 32 * 1024);
+        let round_trip = || Some(Duration::from_millis(50));
+        growth.note((least, 0), true, round_trip, start);
+        // One of a thousand that share 100 Mbit/s.
+        growth.note((2 * least, least), true, round_trip, start + Duration::from_millis(2600));
+        let wanted = growth.wanted() as u64;
+        assert!((least + 1..=least + 2048).contains(&wanted), "{wanted}");
     }
 
     #[test]

@@ -58,7 +58,9 @@ impl Session {
     /// Whether the server is to be read, where so much may be kept: until that is all, so that it is known to be
     /// held up, and that an end is found if there is one.
     pub(super) fn has_room_to_read(&mut self, most: usize) -> bool {
-        let room = most.saturating_sub(self.server.kept().len());
+        let kept = self.server.kept();
+        // Nothing is read into the place of bytes whose memory is still held with others of their piece.
+        let room = most.saturating_sub(if self.is_held_up { kept.held() } else { kept.len() });
         let least = if self.is_held_up { LEAST_READ.min(most / 2).max(1) } else { 1 };
         self.is_held_up = room < least;
         !self.is_held_up

@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// Serves one that was halted until it is over.
-    pub(in crate::sessions) async fn go_on_serving(mut self) {
+    pub(in crate::sessions) async fn go_on_serving(mut self: Box<Self>) {
         match self.hold() {
             Some(ending) => self.end(&ending),
             None => self.serve().await,
