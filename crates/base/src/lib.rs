@@ -10,6 +10,7 @@
 //! | [`connection_id`] | [`ConnectionId`], the 128-bit number of a connection |
 //! | [`name`] | [`Name`]: `user@example.org`, `laptop.user@example.org`, `ssh.laptop.user@example.org` |
 //! | [`address`] | [`EndpointAddr`] and what an address is good for |
+//! | [`appointment`] | [`Appointment`]: a user's word that a device may renew delegations |
 //! | [`delegation`] | [`Delegation`]: a user's word that a key may speak for a device or a service |
 //! | [`order`] | Sorting and gathering, made once for all kinds of elements |
 //! | [`record`] | [`Record`] and [`SignedRecord`]: name, id and addresses, signed by the endpoint |
@@ -19,6 +20,7 @@
 //! | [`time`] | [`UnixTime`], a wall-clock time that somebody else read |
 
 pub mod address;
+pub mod appointment;
 pub mod connection_id;
 pub mod delegation;
 pub mod key;
@@ -36,8 +38,9 @@ mod wire;
 mod z32;
 
 pub use address::{AddressScope, EndpointAddr, MAX_ADDRESSES};
+pub use appointment::{Appointment, AppointmentError, MAX_APPOINTMENT_BYTES, MAX_APPOINTMENT_TIME};
 pub use connection_id::ConnectionId;
-pub use delegation::{Delegation, DelegationError, MAX_DELEGATION_BYTES};
+pub use delegation::{Delegation, DelegationError, MAX_DELEGATION_BYTES, MAX_RENEWAL_TIME, RenewalError};
 pub use key::{BadSignature, EndpointId, SecretKey, Signature};
 pub use name::{IntoName, Name, NameError, NameKind};
 pub use random::array as random_bytes;

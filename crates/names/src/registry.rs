@@ -44,6 +44,7 @@ use crate::invitations;
 use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
+mod appointed;
 mod devices;
 mod followers;
 mod mail;
