@@ -484,6 +484,7 @@ fn introductions(play: &mut Play) {
     let given = play.run("home", delegate, "whimbrel-delegation:");
     play.word("whimbrel-delegation:…", word(&given, "whimbrel-delegation:"));
     play.run("laptop", "whimbrel id accept whimbrel-delegation:…", "");
+    play.run("home", "whimbrel id appoint laptop.ada@example.org --to ID", "whimbrel-appointment:");
     play.run("home", "whimbrel id devices", "laptop.ada@example.org");
     play.run("home", "whimbrel id renew", "nothing is due");
     play.run("home", "whimbrel id revoke laptop.ada@example.org", "laptop.ada@example.org");

@@ -305,7 +305,7 @@ pub enum NamesError {
     NoMail,
     /// The device that renewed the delegation has no name of the user's that counts.
     #[error(
-        "{0} may not renew: its name was taken back, has ended, or was never published here; have the user's key \
+        "{0} may not renew: its name was taken back, has ended, or is not published here; have the user's key \
          or another appointed device renew"
     )]
     NotAppointed(Name),

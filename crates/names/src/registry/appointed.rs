@@ -4,11 +4,11 @@
 //! from a device whose own name counts here: from one that was revoked, that nobody renews, or that never
 //! showed itself, no more are taken from that moment on. What was taken before counts until its end.
 
-use whimbrel_base::{Delegation, SignedRecord, UnixTime};
+use whimbrel_base::{Appointment, Delegation, Name, SignedRecord, UnixTime};
 
 use super::Registry;
 use crate::error::NamesError;
-use crate::store::Stored;
+use crate::store::{Entry, Stored};
 
 impl Registry {
     /// Refuses a renewal by an appointed device whose name is not its own now, by a delegation that counts.
@@ -19,17 +19,19 @@ impl Registry {
     ) -> Result<(), NamesError> {
         let Some(appointment) = delegation.appointment() else { return Ok(()) };
         let name = appointment.name();
-        let found = self.store.get(name).await?.map(|found| found.entry);
-        let counts = found.is_some_and(|entry| {
-            let word = entry.record.delegation();
-            let lives = word.is_some_and(|word| {
-                word.issuer() == appointment.issuer()
-                    && word.id() == appointment.id()
-                    && !word.is_expired(now)
-            });
-            lives && entry.held_until > now && entry.owner() == appointment.id()
-        });
-        if counts { Ok(()) } else { Err(NamesError::NotAppointed(name.clone())) }
+        if let Some(device) = self.store.get(name).await?.filter(|device| device.entry.held_until > now) {
+            return if shows(&device.entry, appointment, now) { Ok(()) } else { Err(refused(name)) };
+        }
+        // It may have published services alone. What is revoked has an entry.
+        for own in self.store.names_of(&appointment.id()).await? {
+            if own.device().as_ref() != Some(name) {
+                continue;
+            }
+            if self.store.get(&own).await?.is_some_and(|own| shows(&own.entry, appointment, now)) {
+                return Ok(());
+            }
+        }
+        Err(refused(name))
     }
 
     /// As [`check_appointed`](Self::check_appointed), for a record that is to take the place of `old`: what was
@@ -82,4 +84,15 @@ impl Registry {
         });
         Ok(kept.map(|kept| kept.expires()))
     }
+}
+
+/// Whether an entry shows that an appointed device has its name, by a delegation that counts.
+fn shows(entry: &Entry, appointment: &Appointment, now: UnixTime) -> bool {
+    let is_own = entry.owner() == appointment.id() && entry.held_until > now;
+    let word = entry.record.delegation().filter(|word| word.name() == appointment.name());
+    is_own && word.is_some_and(|word| word.issuer() == appointment.issuer() && !word.is_expired(now))
+}
+
+fn refused(name: &Name) -> NamesError {
+    NamesError::NotAppointed(name.clone())
 }

@@ -173,6 +173,22 @@ async fn what_the_user_took_back_no_appointed_device_gives_again_nor_does_an_old
 }
 
 #[tokio::test]
+async fn a_device_that_published_a_service_alone_may_renew_until_its_name_is_taken_back() {
+    let (stage, tablet) = (Stage::new(30).await, key(4));
+    let (word, appointment) = (given(TABLET, &tablet, 0, 30), appointed(TABLET, &tablet));
+    let service = delegated(&tablet, "web.tablet.user@example.org", 1, &word);
+    stage.registry.take(&service, START).await.unwrap();
+    let renew = |from: u64| stage.word.renew(&appointment, day(from), day(from + 7), &tablet).unwrap();
+    assert_eq!(stage.renew(&renew(4), &tablet, 4).await, Ok(day(11)));
+    // It never published the name of the device: the user's key does, to take it back.
+    stage.registry.take(&record(&stage.user, TABLET, day(5).as_millis()), day(5)).await.unwrap();
+    let refused = Err(NamesError::NotAppointed(name(TABLET)));
+    assert_eq!(stage.renew(&renew(5), &tablet, 5).await, refused);
+    stage.revoke(TABLET, 6).await;
+    assert_eq!(stage.renew(&renew(6), &tablet, 6).await, refused);
+}
+
+#[tokio::test]
 async fn an_older_renewal_that_comes_again_takes_no_time_away() {
     let stage = Stage::new(30).await;
     let (older, newer) = (stage.renewal(4), stage.renewal(8));
