@@ -7,6 +7,8 @@ use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::{LIMIT, Process, World, dead_port, wait_within};
+use whimbrel::Identity;
+use whimbrel_base::{Delegation, UnixTime};
 
 const LAPTOP: &str = "laptop.ada@example.org";
 const SSH: &str = "ssh.laptop.ada@example.org";
@@ -64,7 +66,7 @@ fn is_found(world: &World) -> bool {
 fn an_appointed_device_keeps_the_others_alive_without_the_users_key() {
     let (world, _names) = World::with_names();
     world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
-    let until = give(&world, "laptop", LAPTOP, "20s");
+    let until = give(&world, "laptop", LAPTOP, "30s");
     give(&world, "desk", DESK, "1d");
     let appointment = appoint(&world, "desk", DESK);
     let said = world.run("desk", &["id", "accept", &appointment]).succeeded().stdout.clone();
@@ -87,26 +89,28 @@ fn an_appointed_device_keeps_the_others_alive_without_the_users_key() {
 fn an_appointed_device_that_was_revoked_or_not_trusted_renews_nothing() {
     let (world, _names) = World::with_names();
     world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
-    let until = give(&world, "laptop", LAPTOP, "1s");
+    let laptop = world.id("laptop");
+    world.run("ada", &["id", "delegate", LAPTOP, "--to", &laptop]).succeeded();
     give(&world, "desk", DESK, "1d");
-    // A week of which more than half is over could not be waited for: this one is over at once, and remembered.
     let appointment = appoint(&world, "desk", DESK);
     world.run("desk", &["id", "accept", &appointment]).succeeded();
     tell_devices(&world, "desk");
-    let untrusted = world.run("desk", &["id", "renew"]);
+    let untrusted = world.run("desk", &["id", "renew", "-q"]);
     untrusted.failed(5, &["may act for the user", "whimbrel devices trust"]);
     world.run("ada", &["devices", "trust", DESK]).succeeded();
     tell_devices(&world, "desk");
-    let desk = shows_itself(&world, "desk", DESK);
-    drop(desk);
-    wait_within(LIMIT, "the laptop's first delegation to end", || (now() > until).then_some(()));
-    // What the laptop was given last, as the desk would have read it from its record.
-    let text = fs::read_to_string(world.config("laptop", "delegations").join(LAPTOP)).unwrap();
-    let known = serde_json::json!({ "format": 1, "renewing": [text.trim()] });
+    drop(shows_itself(&world, "desk", DESK));
+    // What the laptop was given six days ago, as the desk would have read it from its record.
+    let ada = Identity::in_file(&world.config("ada", "identity")).unwrap().key;
+    let (from, to) = (UnixTime::from_secs(now() - 6 * 86_400), UnixTime::from_secs(now() + 86_400));
+    let word = Delegation::sign(LAPTOP.parse().unwrap(), laptop.parse().unwrap(), from, to, &ada).unwrap();
+    let known = serde_json::json!({ "format": 1, "renewing": [word.to_string()] });
     let file = world.config("desk", "identity.renewing");
     fs::write(&file, known.to_string()).unwrap();
     let renewed = world.run("desk", &["id", "renew"]).succeeded().stdout.clone();
     assert!(renewed.contains(&format!("{LAPTOP}: renewed")), "{renewed}");
+    let again = world.run("desk", &["id", "renew"]).succeeded().stdout.clone();
+    assert_eq!(again.trim(), "nothing is due");
     // The desk is stolen; the thief keeps its files as they were.
     world.run("ada", &["id", "revoke", DESK, "-q"]).succeeded();
     fs::write(&file, known.to_string()).unwrap();
@@ -122,7 +126,7 @@ fn a_word_that_appoints_another_key_or_is_mistyped_is_refused() {
     let appointment = appoint(&world, "desk", DESK);
     world.run("eve", &["id", "accept", &appointment, "-q"]).failed(1, &["is for the key", &desk]);
     let cut = &appointment[..appointment.len() - 3];
-    world.run("desk", &["id", "accept", cut]).failed(2, &["mistyped or cut off"]);
+    world.run("desk", &["id", "accept", cut]).failed(2, &["cut off"]);
     let long = ["id", "appoint", DESK, "--to", &desk, "--for", "91d", "-q"];
     world.run("ada", &long).failed(2, &["90 days at most"]);
     let service = ["id", "appoint", SSH, "--to", &desk, "-q"];

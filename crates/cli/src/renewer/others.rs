@@ -12,11 +12,14 @@ use whimbrel_base::{Appointment, Delegation, EndpointId, MAX_RENEWAL_TIME, Name,
 use whimbrel_devices::Group;
 use whimbrel_names::ErrorCode;
 
-use super::{Done, FORGOTTEN, LONGEST, Outcome, RETRY, SHORTEST, now, tell};
+use super::{Done, FORGOTTEN, LONGEST, Outcome, SHORTEST, now, tell};
 use crate::appointed::Appointed;
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::{aside, own_group};
+
+/// How often new devices, and those that could not be read, are looked for.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// What this device is to do, by whose word.
 struct Charge {
@@ -140,14 +143,14 @@ fn is_due(delegation: &Delegation, now: UnixTime) -> bool {
     delegation.expires().since(now) < lifetime(delegation) / 2 && !is_forgotten
 }
 
-/// How long to wait for the next pass. New devices are looked for now and then.
+/// How long to wait for the next pass.
 fn next_pass(appointed: &Appointed) -> Duration {
     if !appointed.all().is_ok_and(|all| !all.is_empty()) {
         return LONGEST;
     }
     let given = appointed.given().unwrap_or_default();
     let next = given.iter().map(|it| next_look(it, now())).min();
-    next.unwrap_or(RETRY).min(RETRY)
+    next.unwrap_or(LOOK).min(LOOK)
 }
 
 /// How long to wait for the next look, as far as this device goes.
