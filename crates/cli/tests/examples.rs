@@ -368,6 +368,7 @@ fn publishing(play: &mut Play) {
     play.word(gate, gate);
     play.also("vps", "curl -sS http://198.51.100.7:8443/", "hello");
     play.run("laptop", "whimbrel help publishing", "--public-tls");
+    play.run("laptop", "whimbrel help service-limits", "mails-per-hour");
 }
 
 /// A download that takes long goes on in another program.
