@@ -1,4 +1,5 @@
-//! Records, those of groups among them, delegations and appointments: any bytes are refused or come back exactly.
+//! Records, those of groups among them, delegations and appointments: any bytes are refused or come back
+//! exactly.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

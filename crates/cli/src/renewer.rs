@@ -1,5 +1,5 @@
-//! Renews the delegations of this user's devices, and the records of this user's groups, where the user's key is;
-//! and the delegations of the user's other devices, where the user appointed this one.
+//! Renews the delegations of this user's devices, and the records of this user's groups, where the user's key
+//! is; and the delegations of the user's other devices, where the user appointed this one.
 //!
 //! A name service that withholds a revocation keeps a lost device alive until its delegation ends, and no
 //! longer: so delegations are short, and those of devices that are not lost are renewed.

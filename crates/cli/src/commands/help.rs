@@ -12,8 +12,8 @@ use crate::{output, pages};
 #[derive(Args)]
 #[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help publishing\n  whimbrel help service-limits\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {
-    /// A command, `options`, `exit-codes`, `config`, `publishing`, `service-limits`, `completions SHELL`, or `man
-    /// DIR`
+    /// A command, `options`, `exit-codes`, `config`, `publishing`, `service-limits`, `completions SHELL`,
+    /// or `man DIR`
     topic: Vec<String>,
 }
 

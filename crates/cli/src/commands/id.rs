@@ -91,9 +91,10 @@ enum Action {
     },
     /// Let a device renew what this user's other devices were given
     ///
-    /// For a user's key that is kept offline. Prints an appointment, which is no secret; give it to the device for
-    /// `whimbrel id accept`. The device must be one that may act for the user (`whimbrel devices trust`), and
-    /// publish a name of its own, as `whimbrel agent --as NAME` does. It does not renew itself: appoint two.
+    /// For a user's key that is kept offline. Prints an appointment, which is no secret; give it to the
+    /// device for `whimbrel id accept`. The device must be one that may act for the user (`whimbrel devices
+    /// trust`), and publish a name of its own, as `whimbrel agent --as NAME` does. It does not renew itself:
+    /// appoint two.
     #[command(after_help = after("Example:\n  whimbrel id appoint laptop.ada@example.org --to ID"))]
     Appoint {
         /// The device's name

@@ -1,5 +1,5 @@
-//! Renews the delegations of the user's other devices, on a device that the user appointed: the user's key may be
-//! away.
+//! Renews the delegations of the user's other devices, on a device that the user appointed: the user's key may
+//! be away.
 //!
 //! Which devices there are, the user's list says. What each was given is read from its record, and remembered:
 //! a device that is off for a week is renewed too.
@@ -78,9 +78,9 @@ async fn charge(network: &Network, appointed: &Appointed) -> Result<Option<Charg
     let group = reading.await.context("the process is ending")??;
     let found = group.and_then(|group| of_group(&group, own, living));
     found.map(Some).ok_or_else(|| {
-        let text = "this device is appointed to renew others, but its list of devices does not say that it may act \
-                    for the user: run `whimbrel devices trust` where the user's key is, and `whimbrel devices sync` \
-                    here";
+        let text = "this device is appointed to renew others, but its list of devices does not say that it may \
+                    act for the user: run `whimbrel devices trust` where the user's key is, and `whimbrel devices \
+                    sync` here";
         Failure::new(Failure::REFUSED, text).into()
     })
 }
