@@ -225,6 +225,24 @@ fn the_largest_record_fits() {
 }
 
 #[test]
+fn the_largest_record_with_a_renewed_delegation_fits_and_is_good() {
+    let (key, appointed) = (device_key(), SecretKey::from_bytes(&[3; 32]));
+    let domain = "c.".repeat(124) + "c";
+    let (name, other) = (format!("a.b@{domain}"), format!("d.b@{domain}"));
+    let (from, to) = (UnixTime::from_secs(1000), UnixTime::from_secs(2000));
+    let appointment =
+        crate::Appointment::sign(other.parse().unwrap(), appointed.id(), from, to, &user_key()).unwrap();
+    let renewed = delegation(&name).renew(&appointment, from, to, &appointed).unwrap();
+    let mut record = record(&name, key.id());
+    record.addrs = (1..=16).map(|n| SocketAddr::from(([0x2001, n, n, n, n, n, n, n], 1))).collect();
+    let signed = SignedRecord::sign(record, &key, Some(renewed)).unwrap();
+    assert!(signed.encode().len() <= MAX_RECORD_BYTES);
+    let back = SignedRecord::decode(signed.encode()).unwrap();
+    assert!(back.verify().is_ok());
+    assert_eq!((back.authority(), back == signed), (user_key().id(), true));
+}
+
+#[test]
 fn sequences_rise() {
     assert_eq!(next_sequence(None, 5), 5);
     assert_eq!(next_sequence(Some(3), 5), 5);
