@@ -74,7 +74,8 @@ fn an_appointed_device_keeps_the_others_alive_without_the_users_key() {
     world.run("ada", &["devices", "trust", DESK]).succeeded();
     tell_devices(&world, "desk");
     let mut laptop = expose(&world);
-    let _desk = shows_itself(&world, "desk", DESK);
+    let mut desk = world.start("desk", &["agent", "--as", DESK, "--json", "-q"]);
+    assert_eq!(desk.next_json()["event"], "ready");
     wait_within(PATIENCE, "the laptop to be there behind the end of what ada's key gave it", || {
         (now() > until + 5 && is_found(&world)).then_some(())
     });
