@@ -38,7 +38,7 @@ const VERSION: u8 = 1;
 const PURPOSE: &str = "whimbrel appointment v1";
 const SCHEME: &str = "whimbrel-appointment:";
 
-/// A user's signed word that a device may renew the delegations of the user's other devices, until it expires.
+/// A user's signed word that a device may renew the delegations of the user's others, until it expires.
 ///
 /// One from outside is no more than well-formed until [`verify`](Self::verify) says that its issuer signed
 /// it, and worth no more than its issuer is.

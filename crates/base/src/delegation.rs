@@ -9,8 +9,9 @@
 //!    laptop that was delegated `laptop.user@example.org` publishes `ssh.laptop.user@example.org` with the
 //!    same delegation and key. A service with a key of its own needs a delegation of its own.
 //! 4. Delegations are not passed on: only the user's key makes them. A device that the user's key
-//!    [appointed](crate::appointment) may give more time to what it made, for a week at most and not behind
-//!    the end of the appointment; a name for another key, or more time for itself, it cannot give.
+//!    [appointed](crate::appointment) may give more time to what it made, for a week at most, not behind
+//!    the end of the appointment, and within a year of the user's own word; a name for another key, or more
+//!    time for itself, it cannot give.
 //! 5. The delegation made last wins: once a name service has seen one for another key (or a record of the
 //!    user's own key) for a name, older ones no longer move the name to their keys. So a user takes a lost
 //!    laptop's name away from it. What an appointed device renewed is as old as the user's own word in it.
@@ -40,7 +41,7 @@
 //! | 0 or more | the delegation by the user's key, as above |
 //! | 0 or more | the [appointment](crate::appointment), by the same key, of another device of the same user |
 //! | 8 | renewed, unix seconds, not before the delegation and the appointment were issued |
-//! | 8 | expires, unix seconds, at most 7 days later, and not behind the end of the appointment |
+//! | 8 | expires, unix seconds, at most 7 days later, not behind the end of the appointment, nor more than 365 days after the delegation was issued |
 //! | 64 | the appointed device's signature over `whimbrel renewal v1`, a zero byte, and all bytes above |
 //!
 //! As text: `whimbrel-delegation:` and these bytes in z-base-32.
@@ -54,7 +55,7 @@ use crate::key::{BadSignature, EndpointId, SecretKey, Signature};
 use crate::wire::{DecodeError, Reader, put_name, signed_message};
 use crate::{Name, NameKind, UnixTime, z32};
 
-pub use self::renewal::{MAX_RENEWAL_TIME, RenewalError};
+pub use self::renewal::{MAX_RENEWAL_TIME, MAX_RENEWED_TIME, RenewalError};
 
 mod renewal;
 

@@ -40,7 +40,9 @@ mod z32;
 pub use address::{AddressScope, EndpointAddr, MAX_ADDRESSES};
 pub use appointment::{Appointment, AppointmentError, MAX_APPOINTMENT_BYTES, MAX_APPOINTMENT_TIME};
 pub use connection_id::ConnectionId;
-pub use delegation::{Delegation, DelegationError, MAX_DELEGATION_BYTES, MAX_RENEWAL_TIME, RenewalError};
+pub use delegation::{
+    Delegation, DelegationError, MAX_DELEGATION_BYTES, MAX_RENEWAL_TIME, MAX_RENEWED_TIME, RenewalError,
+};
 pub use key::{BadSignature, EndpointId, SecretKey, Signature};
 pub use name::{IntoName, Name, NameError, NameKind};
 pub use random::array as random_bytes;

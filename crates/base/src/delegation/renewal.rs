@@ -10,6 +10,10 @@ use crate::wire::{DecodeError, Reader, signed_message};
 /// The longest time that a renewal by an appointed device holds.
 pub const MAX_RENEWAL_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// How long after the user's own word renewals of it may end. A name service remembers for as long what the
+/// user took back: no appointed device brings it to life again after that.
+pub const MAX_RENEWED_TIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The version of a delegation that was renewed so.
 pub(super) const VERSION: u8 = 2;
 const PURPOSE: &str = "whimbrel renewal v1";
@@ -60,6 +64,9 @@ impl Renewal {
         let is_long = self.expires - self.issued > MAX_RENEWAL_TIME.as_secs();
         if is_long || self.expires > appointment.expires().as_secs() {
             return Err(RenewalError::TooLong);
+        }
+        if self.expires > given.issued.saturating_add(MAX_RENEWED_TIME.as_secs()) {
+            return Err(RenewalError::TooOld);
         }
         Ok(())
     }
@@ -118,6 +125,9 @@ pub enum RenewalError {
     /// It would end behind the appointment, or hold for more than 7 days.
     #[error("a renewal holds for 7 days at most, and ends with the appointment; have the user appoint anew")]
     TooLong,
+    /// It would end more than a year after the user's own word was given.
+    #[error("the user's key gave this name a year ago; have it delegate the name anew")]
+    TooOld,
 }
 
 #[cfg(test)]
@@ -181,6 +191,20 @@ mod tests {
         assert_eq!(renew(&given, 4, 4), Err(RenewalError::Times));
         let later = Appointment::sign(DESK.parse().unwrap(), key(3).id(), at(5), at(30), &key(1)).unwrap();
         assert_eq!(given.renew(&later, at(4), at(11), &key(3)), Err(RenewalError::Times));
+    }
+
+    #[test]
+    fn what_the_users_key_gave_long_ago_is_not_renewed() {
+        let given = given(LAPTOP, key(2).id(), 1);
+        let late = Appointment::sign(DESK.parse().unwrap(), key(3).id(), at(360), at(450), &key(1)).unwrap();
+        let renew = |to: u64| given.renew(&late, at(360), at(to), &key(3));
+        let last = renew(365).unwrap();
+        assert_eq!(renew(366), Err(RenewalError::TooOld));
+        // One that a device signs nevertheless is none.
+        let mut bytes = last.encode();
+        let end = bytes.len() - Signature::LENGTH;
+        bytes[end - 8..end].copy_from_slice(&at(366).as_secs().to_be_bytes());
+        assert_eq!(Delegation::decode(&bytes), Err(DecodeError::Malformed("renewal")));
     }
 
     #[test]

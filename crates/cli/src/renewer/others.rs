@@ -8,7 +8,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use whimbrel_base::{Appointment, Delegation, EndpointId, MAX_RENEWAL_TIME, Name, SignedRecord, UnixTime};
+use whimbrel_base::{
+    Appointment, Delegation, EndpointId, MAX_RENEWAL_TIME, MAX_RENEWED_TIME, Name, SignedRecord, UnixTime,
+};
 use whimbrel_devices::Group;
 use whimbrel_names::ErrorCode;
 
@@ -78,9 +80,9 @@ async fn charge(network: &Network, appointed: &Appointed) -> Result<Option<Charg
     let group = reading.await.context("the process is ending")??;
     let found = group.and_then(|group| of_group(&group, own, living));
     found.map(Some).ok_or_else(|| {
-        let text = "this device is appointed to renew others, but its list of devices does not say that it may \
-                    act for the user: run `whimbrel devices trust` where the user's key is, and `whimbrel devices \
-                    sync` here";
+        let text = "this device is appointed to renew others, but its list of devices does not say that it \
+                    may act for the user: run `whimbrel devices trust` where the user's key is, and \
+                    `whimbrel devices sync` here";
         Failure::new(Failure::REFUSED, text).into()
     })
 }
@@ -105,9 +107,10 @@ async fn renew(
 ) -> Result<Option<Outcome>> {
     appointed.keep(newest)?;
     let from = now();
-    let end = from.saturating_add(lifetime(newest)).min(appointment.expires());
-    // Near the end of the appointment there is no more time to give.
-    if !is_due(newest, from) || end <= newest.expires() {
+    let last = appointment.expires().min(newest.granted().saturating_add(MAX_RENEWED_TIME));
+    let end = from.saturating_add(lifetime(newest)).min(last);
+    // Near the end of the appointment, and of what the user's key gave, there is no more time to give.
+    if !is_due(newest, from) || end <= newest.expires().max(from) {
         return Ok(None);
     }
     let renewed = match newest.renew(appointment, from, end, &network.key) {

@@ -1,8 +1,8 @@
 //! Delegations that a device renewed which the user appointed, and who that is now.
 //!
-//! The user's key may be away when a device renews, and a stolen device renews too. So a renewal is taken only
-//! from a device whose own name counts here: from one that was revoked, that nobody renews, or that never
-//! showed itself, no more are taken from that moment on. What was taken before counts until its end.
+//! The user's key may be away when a device renews, and a stolen device renews too. So a renewal is taken
+//! only from a device whose own name counts here: from one that was revoked, that nobody renews, or that
+//! never showed itself, no more are taken from that moment on. What was taken before counts until its end.
 
 use whimbrel_base::{Appointment, Delegation, Name, SignedRecord, UnixTime};
 
@@ -20,9 +20,14 @@ impl Registry {
         let Some(appointment) = delegation.appointment() else { return Ok(()) };
         let name = appointment.name();
         if let Some(device) = self.store.get(name).await?.filter(|device| device.entry.held_until > now) {
-            return if shows(&device.entry, appointment, now) { Ok(()) } else { Err(refused(name)) };
+            if device.entry.owner() != appointment.id() {
+                return Err(refused(name));
+            }
+            if shows(&device.entry, appointment, now) {
+                return Ok(());
+            }
         }
-        // It may have published services alone. What is revoked has an entry.
+        // It may have published services alone, or of late. What is revoked has an entry, which is the user's.
         for own in self.store.names_of(&appointment.id()).await? {
             if own.device().as_ref() != Some(name) {
                 continue;
@@ -34,8 +39,8 @@ impl Registry {
         Err(refused(name))
     }
 
-    /// As [`check_appointed`](Self::check_appointed), for a record that is to take the place of `old`: what was
-    /// taken before is not asked for again.
+    /// As [`check_appointed`](Self::check_appointed), for a record that is to take the place of `old`: what
+    /// was taken before is not asked for again.
     pub(super) async fn check_renewal(
         &self,
         record: &SignedRecord,

@@ -106,7 +106,8 @@ const KNOBS: &[Knob] = &[
     Knob {
         name: "days-held-for-users",
         what: "days that a user's name stays its owner's",
-        least: 30,
+        // What was revoked is remembered for as long, and must be until the longest delegation ends.
+        least: 365,
         most: 3650,
         get: |limits| in_days(limits.user_grace),
         set: |limits, value| limits.user_grace = value * DAY,

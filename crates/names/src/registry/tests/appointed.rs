@@ -189,6 +189,19 @@ async fn a_device_that_published_a_service_alone_may_renew_until_its_name_is_tak
 }
 
 #[tokio::test]
+async fn a_device_that_published_a_service_of_late_may_renew_until_its_name_is_taken_back() {
+    let stage = Stage::new(5).await;
+    let word = given(DESK, &stage.desk, 4, 30);
+    let service = delegated(&stage.desk, "web.desk.user@example.org", day(4).as_millis(), &word);
+    stage.registry.take(&service, day(4)).await.unwrap();
+    // Its own record has the delegation that ended on day 5.
+    assert_eq!(stage.renew(&stage.renewal(6), &stage.desk, 6).await, Ok(day(13)));
+    stage.revoke(DESK, 7).await;
+    let refused = Err(NamesError::NotAppointed(name(DESK)));
+    assert_eq!(stage.renew(&stage.renewal(8), &stage.desk, 8).await, refused);
+}
+
+#[tokio::test]
 async fn an_older_renewal_that_comes_again_takes_no_time_away() {
     let stage = Stage::new(30).await;
     let (older, newer) = (stage.renewal(4), stage.renewal(8));
