@@ -47,8 +47,8 @@ pub(crate) async fn run_once(network: &Network, appointed: &Appointed) -> Result
     appointed.keep_only(&charge.devices)?;
     let known = appointed.given()?;
     let of = |name: &Name| known.iter().find(|known| known.name() == name).cloned();
-    let is_fresh = |(name, _): &(Name, EndpointId)| of(name).is_some_and(|known| !is_due(&known, now()));
-    if charge.devices.iter().all(is_fresh) {
+    let has_time = |(name, _): &(Name, EndpointId)| of(name).is_some_and(|known| is_fresh(&known, now()));
+    if charge.devices.iter().all(has_time) {
         return Ok(Vec::new());
     }
     // Those that are off, or not shown to this device, are renewed from what is known of them.
@@ -140,10 +140,15 @@ fn lifetime(delegation: &Delegation) -> Duration {
     delegation.expires().since(delegation.issued()).min(MAX_RENEWAL_TIME)
 }
 
+/// Whether it is too early to look for a newer one. One that was forgotten may have been given anew.
+fn is_fresh(delegation: &Delegation, now: UnixTime) -> bool {
+    delegation.expires().since(now) >= lifetime(delegation) / 2
+}
+
 /// Whether so little time is left that a renewal gives more, and the device is not forgotten.
 fn is_due(delegation: &Delegation, now: UnixTime) -> bool {
     let is_forgotten = now.since(delegation.expires()) > FORGOTTEN;
-    delegation.expires().since(now) < lifetime(delegation) / 2 && !is_forgotten
+    !is_fresh(delegation, now) && !is_forgotten
 }
 
 /// How long to wait for the next pass.
@@ -207,6 +212,8 @@ mod tests {
         ] {
             assert_eq!(is_due(&word, at(after)), due, "{after}");
         }
+        let (early, forgotten) = (is_fresh(&given(0, 7), at(3)), is_fresh(&given(0, 7), at(38)));
+        assert!(early && !forgotten, "what was forgotten is looked for: it may be given anew");
         assert_eq!(next_look(&given(0, 7), at(3)), LONGEST);
         assert_eq!(next_look(&given(0, 7), at(7)), SHORTEST);
     }
