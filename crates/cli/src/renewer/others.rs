@@ -167,8 +167,12 @@ fn next_look(delegation: &Delegation, now: UnixTime) -> Duration {
         return LONGEST;
     }
     let (left, half) = (delegation.expires().since(now), lifetime(delegation) / 2);
-    // If it is due already, the service was not reached.
-    let next = if left > half { left.saturating_sub(half) } else { left / 8 };
+    // If it is due already, the service was not reached; if it is over, there is no hurry any more.
+    let next = match left {
+        Duration::ZERO => LOOK,
+        left if left > half => left.saturating_sub(half),
+        left => left / 8,
+    };
     next.clamp(SHORTEST, LONGEST)
 }
 
@@ -215,7 +219,8 @@ mod tests {
         let (early, forgotten) = (is_fresh(&given(0, 7), at(3)), is_fresh(&given(0, 7), at(38)));
         assert!(early && !forgotten, "what was forgotten is looked for: it may be given anew");
         assert_eq!(next_look(&given(0, 7), at(3)), LONGEST);
-        assert_eq!(next_look(&given(0, 7), at(7)), SHORTEST);
+        assert_eq!(next_look(&given(0, 7), UnixTime::from_secs(at(7).as_secs() - 1)), SHORTEST);
+        assert_eq!(next_look(&given(0, 7), at(8)), LOOK, "whoever is refused asks no more often");
     }
 
     #[test]
