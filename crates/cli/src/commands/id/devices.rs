@@ -19,6 +19,8 @@ use crate::{identity, output, places};
 const NEAR: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// An appointment that ends sooner is to be made anew, by a key that may be far away.
 const NEAR_APPOINTMENT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// One that ended longer ago than this was given up: nobody is to be warned of it for ever.
+const GIVEN_UP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Prints the devices that were given names here, and the names that this key was given.
 pub(super) fn show(identity: &Identity, as_json: bool) -> Result<()> {
@@ -69,7 +71,11 @@ pub(super) fn show(identity: &Identity, as_json: bool) -> Result<()> {
     }
     for it in &appointed {
         let (user, left) = (it.name().user(), it.expires().since(now).as_secs() / 3600);
-        output::line(format!("{user}  other devices\n      renewed by this key for {left} hours more"))?;
+        let until = match it.is_expired(now) {
+            true => "not renewed by this key any more: its appointment has ended".to_owned(),
+            false => format!("renewed by this key for {left} hours more"),
+        };
+        output::line(format!("{user}  other devices\n      {until}"))?;
     }
     if devices.is_empty() && held.is_empty() {
         output::line("no device has a name of this key; give one with `whimbrel id delegate`")?;
@@ -116,7 +122,9 @@ pub(crate) fn warnings(identity: &Identity) -> Result<Vec<String>> {
             ));
         }
     }
-    for it in Appointed::beside(&identity.file).all()? {
+    let appointed = Appointed::beside(&identity.file).all()?.into_iter();
+    let own = appointed.filter(|it| it.id() == identity.key.id() && now.since(it.expires()) < GIVEN_UP);
+    for it in own {
         let lifetime = it.expires().since(it.issued());
         if it.expires().since(now) < NEAR_APPOINTMENT.min(lifetime / 4) {
             let name = it.name();
