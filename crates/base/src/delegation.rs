@@ -8,10 +8,13 @@
 //! 3. A delegation is for one key and one name. One for a *device* covers the services on that device too: a
 //!    laptop that was delegated `laptop.user@example.org` publishes `ssh.laptop.user@example.org` with the
 //!    same delegation and key. A service with a key of its own needs a delegation of its own.
-//! 4. Delegations are not passed on: only the user's key makes them.
+//! 4. Delegations are not passed on: only the user's key makes them. A device that the user's key
+//!    [appointed](crate::appointment) may give more time to what it made, for a week at most, not behind
+//!    the end of the appointment, and within a year of the user's own word; a name for another key, or more
+//!    time for itself, it cannot give.
 //! 5. The delegation made last wins: once a name service has seen one for another key (or a record of the
 //!    user's own key) for a name, older ones no longer move the name to their keys. So a user takes a lost
-//!    laptop's name away from it.
+//!    laptop's name away from it. What an appointed device renewed is as old as the user's own word in it.
 //!
 //! Signatures alone don't say which key is the user's:
 //! [`SignedRecord::authority`](crate::SignedRecord::authority) is the key that *claims* to be, and whoever
@@ -30,17 +33,36 @@
 //! | 8 | expires, unix seconds, later than issued |
 //! | 64 | the issuer's Ed25519 signature over `whimbrel delegation v1`, a zero byte, and all bytes above |
 //!
+//! One that an appointed device renewed has the user's own word in it:
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 1 | version: 2 |
+//! | 0 or more | the delegation by the user's key, as above |
+//! | 0 or more | the [appointment](crate::appointment), by the same key, of another device of the same user |
+//! | 8 | renewed, unix seconds, not before the delegation and the appointment were issued |
+//! | 8 | expires, unix seconds, at most 7 days later, not behind the end of the appointment, nor more than 365 days after the delegation was issued |
+//! | 64 | the appointed device's signature over `whimbrel renewal v1`, a zero byte, and all bytes above |
+//!
 //! As text: `whimbrel-delegation:` and these bytes in z-base-32.
 
 use std::fmt;
 use std::str::FromStr;
 
+use self::renewal::Renewal;
+use crate::appointment::Appointment;
 use crate::key::{BadSignature, EndpointId, SecretKey, Signature};
 use crate::wire::{DecodeError, Reader, put_name, signed_message};
 use crate::{Name, NameKind, UnixTime, z32};
 
+pub use self::renewal::{MAX_RENEWAL_TIME, MAX_RENEWED_TIME, RenewalError};
+
+mod renewal;
+
+/// The most bytes of one by the user's key.
+const MAX_GIVEN_BYTES: usize = 1 + 1 + 253 + 32 + 32 + 8 + 8 + 64;
 /// The most bytes that an encoded delegation has.
-pub const MAX_DELEGATION_BYTES: usize = 1 + 1 + 253 + 32 + 32 + 8 + 8 + 64;
+pub const MAX_DELEGATION_BYTES: usize = MAX_GIVEN_BYTES + renewal::MAX_BYTES;
 
 const VERSION: u8 = 1;
 const PURPOSE: &str = "whimbrel delegation v1";
@@ -59,6 +81,8 @@ pub struct Delegation {
     issued: u64,
     expires: u64,
     signature: Signature,
+    /// More time than that.
+    renewal: Option<Box<Renewal>>,
 }
 
 impl Delegation {
@@ -77,10 +101,27 @@ impl Delegation {
     ) -> Result<Self, DelegationError> {
         let (issued, expires) = (issued.as_secs(), expires.as_secs());
         check(&name, issued, expires)?;
-        let mut delegation =
-            Self { name, id, issuer: user.id(), issued, expires, signature: Signature::from_bytes(&[0; 64]) };
+        let signature = Signature::from_bytes(&[0; Signature::LENGTH]);
+        let mut delegation = Self { name, id, issuer: user.id(), issued, expires, signature, renewal: None };
         delegation.signature = user.sign(&signed_message(PURPOSE, &delegation.content()));
         Ok(delegation)
+    }
+
+    /// The same with more time, by the device that the user appointed for that. What was renewed before is
+    /// renewed from the user's own word. Times are kept in whole seconds, rounded down.
+    ///
+    /// # Errors
+    /// [`RenewalError`] when the appointment does not allow it.
+    pub fn renew(
+        &self,
+        appointment: &Appointment,
+        issued: UnixTime,
+        expires: UnixTime,
+        appointed: &SecretKey,
+    ) -> Result<Self, RenewalError> {
+        let times = (issued.as_secs(), expires.as_secs());
+        let renewal = Renewal::sign(self, appointment.clone(), times, appointed)?;
+        Ok(Self { renewal: Some(Box::new(renewal)), ..self.clone() })
     }
 
     /// The device or service that is delegated.
@@ -98,14 +139,29 @@ impl Delegation {
         self.issuer
     }
 
-    /// When it was made, in whole seconds.
+    /// The key that made it: the user's, or that of the device which renewed it.
+    pub fn signer(&self) -> EndpointId {
+        self.appointment().map_or(self.issuer, Appointment::id)
+    }
+
+    /// By what right it was renewed, if the user's key did not make it itself.
+    pub fn appointment(&self) -> Option<&Appointment> {
+        self.renewal.as_ref().map(|renewal| &renewal.appointment)
+    }
+
+    /// When it was made, or renewed, in whole seconds.
     pub fn issued(&self) -> UnixTime {
+        UnixTime::from_secs(self.renewal.as_ref().map_or(self.issued, |renewal| renewal.issued))
+    }
+
+    /// When the user's key made it, in whole seconds: what the user gave or took back later counts more.
+    pub fn granted(&self) -> UnixTime {
         UnixTime::from_secs(self.issued)
     }
 
     /// When it ends, in whole seconds.
     pub fn expires(&self) -> UnixTime {
-        UnixTime::from_secs(self.expires)
+        UnixTime::from_secs(self.renewal.as_ref().map_or(self.expires, |renewal| renewal.expires))
     }
 
     /// Whether it has ended at `now`.
@@ -119,16 +175,23 @@ impl Delegation {
             || (self.name.kind() == NameKind::Device && name.device().as_ref() == Some(&self.name))
     }
 
-    /// Checks the issuer's signature.
+    /// Checks the issuer's signature; and, if it was renewed, the issuer's on the appointment and that of the
+    /// appointed device.
     ///
     /// # Errors
-    /// [`BadSignature`] when the issuer did not sign exactly this.
+    /// [`BadSignature`] when one of them did not sign exactly this.
     pub fn verify(&self) -> Result<(), BadSignature> {
-        self.issuer.verify(&signed_message(PURPOSE, &self.content()), &self.signature)
+        self.issuer.verify(&signed_message(PURPOSE, &self.content()), &self.signature)?;
+        self.renewal.as_ref().map_or(Ok(()), |renewal| renewal.verify(self))
     }
 
     /// The bytes described in the [module's documentation](self).
     pub fn encode(&self) -> Vec<u8> {
+        self.renewal.as_ref().map_or_else(|| self.encode_given(), |renewal| renewal.encode(self))
+    }
+
+    /// The user's own word.
+    fn encode_given(&self) -> Vec<u8> {
         let mut bytes = self.content();
         bytes.extend_from_slice(&self.signature.to_bytes());
         bytes
@@ -147,9 +210,26 @@ impl Delegation {
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match reader.u8()? {
+            VERSION => Self::read_given(reader),
+            renewal::VERSION => Self::read_renewed(reader),
+            other => Err(DecodeError::Version(other)),
+        }
+    }
+
+    /// Reads what is behind version 2.
+    fn read_renewed(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match reader.u8()? {
             VERSION => {}
             other => return Err(DecodeError::Version(other)),
         }
+        let given = Self::read_given(reader)?;
+        let renewal = Renewal::read(reader)?;
+        renewal.check(&given).map_err(|_| DecodeError::Malformed("renewal"))?;
+        Ok(Self { renewal: Some(Box::new(renewal)), ..given })
+    }
+
+    /// Reads what is behind version 1.
+    fn read_given(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let delegation = Self {
             name: reader.name()?,
             id: reader.id()?,
@@ -157,13 +237,14 @@ impl Delegation {
             issued: reader.u64()?,
             expires: reader.u64()?,
             signature: reader.signature()?,
+            renewal: None,
         };
         check(&delegation.name, delegation.issued, delegation.expires)
             .map_err(|_| DecodeError::Malformed("delegation"))?;
         Ok(delegation)
     }
 
-    /// Everything but the signature.
+    /// Everything of the user's own word but the signature.
     fn content(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(MAX_DELEGATION_BYTES);
         bytes.push(VERSION);

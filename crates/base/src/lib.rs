@@ -10,6 +10,7 @@
 //! | [`connection_id`] | [`ConnectionId`], the 128-bit number of a connection |
 //! | [`name`] | [`Name`]: `user@example.org`, `laptop.user@example.org`, `ssh.laptop.user@example.org` |
 //! | [`address`] | [`EndpointAddr`] and what an address is good for |
+//! | [`appointment`] | [`Appointment`]: a user's word that a device may renew delegations |
 //! | [`delegation`] | [`Delegation`]: a user's word that a key may speak for a device or a service |
 //! | [`host_name`] | Names written as hosts, for programs that know hosts only |
 //! | [`order`] | Sorting and gathering, made once for all kinds of elements |
@@ -20,6 +21,7 @@
 //! | [`time`] | [`UnixTime`], a wall-clock time that somebody else read |
 
 pub mod address;
+pub mod appointment;
 pub mod connection_id;
 pub mod delegation;
 pub mod host_name;
@@ -38,8 +40,11 @@ mod wire;
 mod z32;
 
 pub use address::{AddressScope, EndpointAddr, MAX_ADDRESSES};
+pub use appointment::{Appointment, AppointmentError, MAX_APPOINTMENT_BYTES, MAX_APPOINTMENT_TIME};
 pub use connection_id::ConnectionId;
-pub use delegation::{Delegation, DelegationError, MAX_DELEGATION_BYTES};
+pub use delegation::{
+    Delegation, DelegationError, MAX_DELEGATION_BYTES, MAX_RENEWAL_TIME, MAX_RENEWED_TIME, RenewalError,
+};
 pub use host_name::{host_of_name, is_whimbrel_host, name_of_host};
 pub use key::{BadSignature, EndpointId, SecretKey, Signature};
 pub use name::{IntoName, Name, NameError, NameKind};

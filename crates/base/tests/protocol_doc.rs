@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use whimbrel_base::{Delegation, Record, SecretKey, SignedRecord, Ticket, UnixTime};
+use whimbrel_base::{Appointment, Delegation, Record, SecretKey, SignedRecord, Ticket, UnixTime};
 
 /// What stands in the first block behind a marker.
 fn block(marker: &str) -> String {
@@ -45,6 +45,16 @@ fn delegation() -> Delegation {
     Delegation::sign(name, laptop().id(), from, to, &user()).unwrap()
 }
 
+fn desk() -> SecretKey {
+    SecretKey::from_bytes(&[0x03; 32])
+}
+
+fn appointment() -> Appointment {
+    let name = "desk.user@example.org".parse().unwrap();
+    let (from, to) = (UnixTime::from_secs(ISSUED), UnixTime::from_secs(ISSUED + 30 * 24 * 3600));
+    Appointment::sign(name, desk().id(), from, to, &user()).unwrap()
+}
+
 #[test]
 fn the_ids_and_the_ticket_are_true() {
     assert_eq!(text("ids"), format!("{}{}", user().id(), laptop().id()));
@@ -60,6 +70,26 @@ fn the_delegation_is_true() {
     assert_eq!(hex("delegation"), in_hex(&delegation().encode()));
     assert_eq!(text("delegation"), delegation().to_string());
     assert_eq!(text("delegation").parse(), Ok(delegation()));
+}
+
+#[test]
+fn the_appointment_is_true() {
+    assert_eq!(hex("appointment"), in_hex(&appointment().encode()));
+    assert_eq!(text("appointment"), appointment().to_string());
+    assert_eq!(text("appointment").parse(), Ok(appointment()));
+}
+
+#[test]
+fn the_renewal_is_true() {
+    let day = 24 * 3600;
+    let (from, to) = (UnixTime::from_secs(ISSUED + 4 * day), UnixTime::from_secs(ISSUED + 11 * day));
+    let renewed = delegation().renew(&appointment(), from, to, &desk()).unwrap();
+    // The document leaves out what it has above, behind the version.
+    let documented = hex("renewal");
+    let (version, rest) = documented.split_at(2);
+    let bytes = format!("{version}{}{}{rest}", hex("delegation"), hex("appointment"));
+    assert_eq!(in_hex(&renewed.encode()), bytes);
+    assert_eq!(renewed.verify(), Ok(()));
 }
 
 #[test]

@@ -41,6 +41,7 @@
 //! ```
 
 mod access;
+mod appointed;
 mod arguments;
 mod aside;
 mod chat;

@@ -17,6 +17,7 @@ use whimbrel_transport::{
     Config, Connection, ConnectionEvent, Events, ManualMonitor, Timeouts, TlsSessions, Watch,
 };
 
+use crate::appointed::Appointed;
 use crate::devices::Devices;
 use crate::dns::Dns;
 use crate::failure::Failure;
@@ -54,6 +55,8 @@ pub(crate) struct Network {
     pub(crate) key: SecretKey,
     /// Whom the user gave names to, if the key is the user's.
     pub(crate) devices: Option<Devices>,
+    /// What this device renews for its user, likewise.
+    pub(crate) appointed: Option<Appointed>,
     /// The groups that the user has made, likewise.
     pub(crate) groups: Option<Groups>,
     /// Ports of the router that lead here.
@@ -94,8 +97,9 @@ impl Network {
     pub(crate) async fn of_user(globals: &Globals, wish: Wish) -> Result<Self> {
         let identity = identity::of_user(globals)?;
         let devices = Some(Devices::beside(&identity.file));
+        let appointed = Some(Appointed::beside(&identity.file));
         let groups = Some(Groups::beside(&identity.file));
-        Ok(Self { devices, groups, ..Self::start(globals, identity.key, wish).await? })
+        Ok(Self { devices, appointed, groups, ..Self::start(globals, identity.key, wish).await? })
     }
 
     /// Binds. The name service is asked when it is first needed.
@@ -164,6 +168,7 @@ impl Network {
             limits: globals.limits.clone(),
             key,
             devices: None,
+            appointed: None,
             groups: None,
             ports: Mutex::default(),
             steering,

@@ -1,4 +1,5 @@
-//! Renews the delegations of this user's devices, and the records of this user's groups, where the user's key is.
+//! Renews the delegations of this user's devices, and the records of this user's groups, where the user's key
+//! is; and the delegations of the user's other devices, where the user appointed this one.
 //!
 //! A name service that withholds a revocation keeps a lost device alive until its delegation ends, and no
 //! longer: so delegations are short, and those of devices that are not lost are renewed.
@@ -16,6 +17,8 @@ use crate::devices::{Device, Devices, State};
 use crate::groups::{Groups, OwnGroup, Renewal};
 use crate::naming;
 use crate::network::Network;
+
+pub(crate) mod others;
 
 /// The longest time between two looks at the registry, which other commands change.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -70,10 +73,19 @@ pub(crate) async fn run_once(endpoint: &Endpoint, devices: &Devices) -> Result<V
 pub(crate) async fn run(network: &Network) -> Infallible {
     let Ok(_) = network.resolver() else { return std::future::pending().await };
     let Some(devices) = &network.devices else { return std::future::pending().await };
-    match &network.groups {
-        Some(groups) => tokio::join!(renew_devices(network, devices), renew_groups(network, groups)).0,
-        None => renew_devices(network, devices).await,
-    }
+    let groups = async {
+        match &network.groups {
+            Some(groups) => renew_groups(network, groups).await,
+            None => std::future::pending().await,
+        }
+    };
+    let others = async {
+        match &network.appointed {
+            Some(appointed) => others::run(network, appointed).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::join!(renew_devices(network, devices), groups, others).0
 }
 
 async fn renew_groups(network: &Network, groups: &Groups) -> Infallible {
@@ -122,21 +134,26 @@ fn next_look_at(group: &OwnGroup, now: UnixTime) -> Duration {
 async fn renew_devices(network: &Network, devices: &Devices) -> Infallible {
     let mut told = None;
     loop {
-        match run_once(&network.endpoint, devices).await {
-            Ok(done) => {
-                told = None;
-                done.iter().for_each(log);
-            }
-            Err(error) => {
-                let text = crate::failure::line(&error);
-                if told.as_ref() != Some(&text) {
-                    tracing::warn!(error = %text, "no device is renewed");
-                    told = Some(text);
-                }
-            }
-        }
+        tell(run_once(&network.endpoint, devices).await, &mut told);
         let next = devices.all().unwrap_or_default().iter().map(|device| next_look(device, now())).min();
         tokio::time::sleep(next.unwrap_or(LONGEST)).await;
+    }
+}
+
+/// Logs what was done; what keeps a pass from it, once.
+fn tell(pass: Result<Vec<Done>>, told: &mut Option<String>) {
+    match pass {
+        Ok(done) => {
+            *told = None;
+            done.iter().for_each(log);
+        }
+        Err(error) => {
+            let text = crate::failure::line(&error);
+            if told.as_ref() != Some(&text) {
+                tracing::warn!(error = %text, "no device is renewed");
+                *told = Some(text);
+            }
+        }
     }
 }
 

@@ -368,6 +368,7 @@ fn publishing(play: &mut Play) {
     play.word(gate, gate);
     play.also("vps", "curl -sS http://198.51.100.7:8443/", "hello");
     play.run("laptop", "whimbrel help publishing", "--public-tls");
+    play.run("laptop", "whimbrel help service-limits", "mails-per-hour");
 }
 
 /// A download that takes long goes on in another program.
@@ -484,6 +485,7 @@ fn introductions(play: &mut Play) {
     let given = play.run("home", delegate, "whimbrel-delegation:");
     play.word("whimbrel-delegation:…", word(&given, "whimbrel-delegation:"));
     play.run("laptop", "whimbrel id accept whimbrel-delegation:…", "");
+    play.run("home", "whimbrel id appoint laptop.ada@example.org --to ID", "whimbrel-appointment:");
     play.run("home", "whimbrel id devices", "laptop.ada@example.org");
     play.run("home", "whimbrel id renew", "nothing is due");
     play.run("home", "whimbrel id revoke laptop.ada@example.org", "laptop.ada@example.org");

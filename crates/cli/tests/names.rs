@@ -278,3 +278,32 @@ fn a_group_is_made_shown_to_its_members_and_told_apart_from_an_endpoint() {
     let found = world.run("bob", &["names", "lookup", TEAM]).succeeded().stdout.clone();
     assert!(found.ends_with("group of bob@example.org\n"), "{found}");
 }
+
+#[test]
+fn a_limit_that_the_operator_sets_acts() {
+    let mut world = World::new();
+    let _names = world.serve_names(&["--limit", "names=1", "--limit", "mails-per-hour=2"]);
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    world.id("bob");
+    world.run("bob", &["id", "register", "bob@example.org", "-q"]).failed(5, &["the name service is full"]);
+    // Who is there already goes on.
+    let again = world.run("ada", &["id", "register", "ada@example.org", "--json"]);
+    assert_eq!(again.succeeded().json()["new"], false);
+}
+
+#[test]
+fn a_limit_that_is_none_or_out_of_range_is_refused_with_what_to_do() {
+    let world = World::new();
+    for (wrong, says) in [
+        ("mails-per-hour", "NAME=VALUE"),
+        ("letters-per-hour=5", "whimbrel help service-limits"),
+        ("mails-per-hour=0", "a whole number from 1 to 1000"),
+        ("mails-per-hour=1001", "a whole number from 1 to 1000"),
+        ("mails-per-hour=many", "a whole number from 1 to 1000"),
+        ("names=-1", "a whole number from 1 to 1000000000"),
+        ("days-held=99999999999999999999", "a whole number from 1 to 365"),
+    ] {
+        let args = ["names", "serve", "--ephemeral", "--port", "0", "--limit", wrong];
+        world.run("names", &args).failed(2, &[says, "--limit"]);
+    }
+}

@@ -72,6 +72,8 @@ codes! {
     BadMailCode = 25,
     /// The service sends no mail.
     NoMail = 26,
+    /// The device that renewed the delegation is none of the user's any more.
+    NotAppointed = 27,
     /// There is no such name.
     NotFound = 30,
     /// The name's record has expired.
@@ -301,6 +303,12 @@ pub enum NamesError {
     /// The service sends no mail.
     #[error("this name service sends no codes by mail; register without one")]
     NoMail,
+    /// The device that renewed the delegation has no name of the user's that counts.
+    #[error(
+        "{0} may not renew: its name was taken back, has ended, or is not published here; have the user's key \
+         or another appointed device renew"
+    )]
+    NotAppointed(Name),
     /// The service can't send mail. Why is for the operator's log.
     #[error("the name service can't send mail now; try again in a while, and tell its operator")]
     MailFailed,
@@ -355,6 +363,7 @@ impl NamesError {
             Self::NotProved(_) => ErrorCode::NotProved,
             Self::BadMailCode => ErrorCode::BadMailCode,
             Self::NoMail => ErrorCode::NoMail,
+            Self::NotAppointed(_) => ErrorCode::NotAppointed,
             Self::MailFailed => ErrorCode::MailFailed,
             Self::Busy(_) => ErrorCode::Busy,
             Self::Unavailable(_) => ErrorCode::Unavailable,
@@ -386,8 +395,8 @@ mod tests {
     fn the_numbers_stay() {
         let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
         let known = [
-            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30, 31,
-            32, 33, 34, 35, 40, 41, 42, 43, 44, 45, 50, 51, 52,
+            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30,
+            31, 32, 33, 34, 35, 40, 41, 42, 43, 44, 45, 50, 51, 52,
         ];
         assert_eq!(numbers, known);
         for code in ErrorCode::ALL {

@@ -37,7 +37,7 @@ pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, int
 pub use proof::{DomainProof, ProofError};
 pub use proposal::{Decision, MAX_PROPOSAL_TIME, Proposal, ProposalError, ProposalId, Wished};
 pub use readers::{Reader, Readers};
-pub use registry::{Follower, Found, Limits, MeetingLimits, Registry, Watcher};
+pub use registry::{Follower, Found, Limits, MeetingLimits, Registry, TurnLimits, Watcher};
 pub use resolver::{AskError, KnownProposal, Meeting, MeetingError, NameResolver, ProposalNews};
 pub use service::{Service, ServiceStats};
 pub use smtp::{Smtp, SmtpError};

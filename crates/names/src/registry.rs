@@ -44,6 +44,7 @@ use crate::invitations;
 use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
+mod appointed;
 mod devices;
 mod followers;
 mod mail;
@@ -96,6 +97,8 @@ pub struct Limits {
     pub requests_per_address: u32,
     /// What peers may use of the meeting slots.
     pub meetings: MeetingLimits,
+    /// How often peers may do what is rare.
+    pub turns: TurnLimits,
 }
 
 /// What the service lets peers use of its meeting slots.
@@ -112,6 +115,41 @@ pub struct MeetingLimits {
     pub joins_per_minute: u32,
     /// The same for one IP address (or /64 of IPv6), whatever keys it uses.
     pub joins_per_address: u32,
+}
+
+/// How often peers may do what is rare, on this server: further ones are refused. An address is an IP address
+/// (or /64 of IPv6), whatever keys it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TurnLimits {
+    /// Tries to redeem an invitation, by one key in a minute. Codes have 80 random bits.
+    pub redeems_per_minute: u32,
+    /// The same from one address.
+    pub redeems_per_address: u32,
+    /// Requests between users that a key may make in an hour.
+    pub proposals_per_hour: u32,
+    /// The same from one address.
+    pub proposals_per_address: u32,
+    /// Mails that a key has sent in an hour, to whatever address.
+    pub mails_per_hour: u32,
+    /// The same from one address.
+    pub mails_per_address: u32,
+    /// Mails to one mail address in an hour, whoever asks.
+    pub mails_to_one: u32,
+}
+
+impl Default for TurnLimits {
+    fn default() -> Self {
+        Self {
+            redeems_per_minute: 10,
+            redeems_per_address: 60,
+            proposals_per_hour: 20,
+            proposals_per_address: 60,
+            mails_per_hour: 5,
+            mails_per_address: 20,
+            mails_to_one: 3,
+        }
+    }
 }
 
 impl Default for MeetingLimits {
@@ -140,6 +178,7 @@ impl Default for Limits {
             requests_per_second: 100,
             requests_per_address: 500,
             meetings: MeetingLimits::default(),
+            turns: TurnLimits::default(),
         }
     }
 }

@@ -224,6 +224,45 @@ fn the_largest_record_fits() {
     assert_eq!(SignedRecord::decode(signed.encode()), Ok(signed));
 }
 
+/// What a client is shown: the record is well signed, and the chain behind it is not.
+#[test]
+fn a_renewal_that_is_forged_is_noticed_though_the_record_is_well_signed() {
+    let (from, to) = (UnixTime::from_secs(1000), UnixTime::from_secs(2000));
+    let (name, other) = ("laptop.user@example.org", "desk.user@example.org".parse().unwrap());
+    let desk = SecretKey::from_bytes(&[3; 32]);
+    let appointment = crate::Appointment::sign(other, desk.id(), from, to, &user_key()).unwrap();
+    let good = delegation(name).renew(&appointment, from, to, &desk).unwrap().encode();
+    let (given, appointed) = (delegation(name).encode().len(), appointment.encode().len());
+    // The last byte of each signature: the user's word, the appointment, and the renewal.
+    for at in [given, given + appointed, good.len() - 1] {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        let forged = Delegation::decode(&bytes).unwrap();
+        let signed =
+            SignedRecord::sign(record(name, device_key().id()), &device_key(), Some(forged)).unwrap();
+        let back = SignedRecord::decode(signed.encode()).unwrap();
+        assert_eq!(back.verify(), Err(RecordError::ForgedDelegation), "{at}");
+    }
+}
+
+#[test]
+fn the_largest_record_with_a_renewed_delegation_fits_and_is_good() {
+    let (key, appointed) = (device_key(), SecretKey::from_bytes(&[3; 32]));
+    let domain = "c.".repeat(124) + "c";
+    let (name, other) = (format!("a.b@{domain}"), format!("d.b@{domain}"));
+    let (from, to) = (UnixTime::from_secs(1000), UnixTime::from_secs(2000));
+    let appointment =
+        crate::Appointment::sign(other.parse().unwrap(), appointed.id(), from, to, &user_key()).unwrap();
+    let renewed = delegation(&name).renew(&appointment, from, to, &appointed).unwrap();
+    let mut record = record(&name, key.id());
+    record.addrs = (1..=16).map(|n| SocketAddr::from(([0x2001, n, n, n, n, n, n, n], 1))).collect();
+    let signed = SignedRecord::sign(record, &key, Some(renewed)).unwrap();
+    assert!(signed.encode().len() <= MAX_RECORD_BYTES);
+    let back = SignedRecord::decode(signed.encode()).unwrap();
+    assert!(back.verify().is_ok());
+    assert_eq!((back.authority(), back == signed), (user_key().id(), true));
+}
+
 #[test]
 fn sequences_rise() {
     assert_eq!(next_sequence(None, 5), 5);

@@ -3,15 +3,17 @@
 use anyhow::Result;
 use clap::{Args, Command};
 
+use crate::commands::names::limits;
 use crate::failure::{EXIT_CODES, Failure};
 use crate::options::after;
 use crate::{output, pages};
 
 /// Explain commands, options and files; print completions and manual pages
 #[derive(Args)]
-#[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help publishing\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
+#[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help publishing\n  whimbrel help service-limits\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {
-    /// A command, `options`, `exit-codes`, `config`, `publishing`, `completions SHELL`, or `man DIR`
+    /// A command, `options`, `exit-codes`, `config`, `publishing`, `service-limits`, `completions SHELL`,
+    /// or `man DIR`
     topic: Vec<String>,
 }
 
@@ -85,6 +87,7 @@ pub(crate) fn run(args: Help, command: Command) -> Result<()> {
         ["config"] => return output::line(CONFIG),
         ["options"] => return output::line(pages::global_options(&command)),
         ["publishing"] => return output::line(PUBLISHING),
+        ["service-limits"] => return output::line(limits::table()),
         ["exit-codes"] => return output::line(EXIT_CODES),
         ["completions", shell] => return output::line(pages::completions(command, shell)?.trim_end()),
         ["man", directory] => return pages::manual(command, directory.as_ref()),

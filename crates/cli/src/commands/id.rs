@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use whimbrel::{Registered, UserError};
@@ -13,7 +13,9 @@ use crate::devices::Devices;
 use crate::failure::{self, Failure};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration, user_name};
-use crate::{identity, leases, output, own_group, places};
+use crate::{identity, leases, output, own_group};
+
+use self::appointing::Word;
 
 /// The longest time that a delegation holds.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -87,6 +89,26 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Let a device renew what this user's other devices were given
+    ///
+    /// For a user's key that is kept offline. Prints an appointment, which is no secret; give it to the
+    /// device for `whimbrel id accept`. The device must be one that may act for the user (`whimbrel devices
+    /// trust`), and publish a name of its own, as `whimbrel agent --as NAME` does. It does not renew itself:
+    /// appoint two.
+    #[command(after_help = after("Example:\n  whimbrel id appoint laptop.ada@example.org --to ID"))]
+    Appoint {
+        /// The device's name
+        name: Name,
+        /// The device's endpoint id, as `whimbrel id` prints it there
+        #[arg(long, value_name = "ID")]
+        to: EndpointId,
+        /// How long it may renew, 90d at most: a number and s, m, h or d
+        #[arg(long = "for", value_name = "TIME", default_value = "30d", value_parser = duration)]
+        duration: Duration,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Take a device's or service's name back from the key that has it
     ///
     /// For a machine that was lost. The name is withdrawn at once, and so are the services on the device;
@@ -113,26 +135,27 @@ enum Action {
     /// Gives the name service a new delegation for each device that was delegated on this machine and has less
     /// than half of its time left; the device takes it from there. `expose`, `receive` and `forward` do so all
     /// the time: this is for a timer where none of them runs. What was revoked is revoked again if the service
-    /// lost it.
+    /// lost it. On a device that was appointed (`whimbrel id appoint`) it renews the user's other devices.
     #[command(after_help = after("Example:\n  whimbrel id renew"))]
     Renew {
         /// Print a JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Keep a delegation that another machine made for this key
+    /// Keep a delegation or an appointment that another machine made for this key
     ///
-    /// From then on `expose` and `receive` use it by themselves.
+    /// From then on `expose` and `receive` use a delegation by themselves.
     #[command(after_help = after("Example:\n  whimbrel id accept whimbrel-delegation:…"))]
     Accept {
-        /// What `whimbrel id delegate` printed
-        delegation: Delegation,
+        /// What `whimbrel id delegate` or `whimbrel id appoint` printed
+        delegation: Word,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
     },
 }
 
+mod appointing;
 pub(crate) mod devices;
 
 pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
@@ -250,23 +273,10 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
             }
             Ok(())
         }
-        Some(Action::Accept { delegation, json }) => {
-            if delegation.id() != id {
-                bail!(
-                    "the delegation is for the key {}, and this one is {id}; have it made for this one",
-                    delegation.id()
-                );
-            }
-            delegation.verify()?;
-            if delegation.is_expired(SystemTime::now().into()) {
-                bail!("the delegation has expired; have a new one made");
-            }
-            let file = identity::store_delegation(&places::config()?, &delegation)?;
-            if json {
-                return output::json(&json!({ "name": delegation.name().to_string(), "file": file }));
-            }
-            output::line(format!("this key may use {} now", delegation.name()))
+        Some(Action::Appoint { name, to, duration, json }) => {
+            appointing::appoint(&identity, globals.quiet, (name, to), duration, json)
         }
+        Some(Action::Accept { delegation, json }) => appointing::accept(&identity, &delegation, json),
     }
 }
 

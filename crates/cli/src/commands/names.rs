@@ -16,6 +16,7 @@ use crate::{identity, output};
 
 mod group;
 mod invite;
+pub(crate) mod limits;
 pub(crate) mod serve;
 
 /// Run a name service, or ask one

@@ -26,6 +26,6 @@ pub(super) async fn is_superseded(store: &dyn Store, record: &SignedRecord) -> R
     }
     let device = store.get(delegation.name()).await?;
     Ok(device.is_some_and(|device| {
-        device.entry.owner() != delegation.id() && device.entry.granted > delegation.issued()
+        device.entry.owner() != delegation.id() && device.entry.granted > delegation.granted()
     }))
 }

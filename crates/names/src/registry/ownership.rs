@@ -21,7 +21,7 @@ pub(super) enum Right {
     Own,
     /// A device or service, by the user's own key.
     User,
-    /// A device or service, by a delegation that the user made then and that ends then.
+    /// A device or service, by a delegation that the user's key made then and that ends then.
     Delegated { issued: UnixTime, expires: UnixTime },
 }
 
@@ -53,7 +53,7 @@ pub(super) fn right(
     if delegation.issued() > now.saturating_add(CLOCK_SKEW) {
         return Err(NamesError::DelegationTooEarly(name.clone()));
     }
-    Ok(Right::Delegated { issued: delegation.issued(), expires: delegation.expires() })
+    Ok(Right::Delegated { issued: delegation.granted(), expires: delegation.expires() })
 }
 
 /// Whether a record may take the place of `old`.

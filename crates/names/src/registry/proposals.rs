@@ -213,6 +213,7 @@ impl Registry {
             return Err(NamesError::DelegationTooEarly(name.clone()));
         }
         self.check_renewable(word, now).await?;
+        self.check_signer(word, now).await?;
         Ok(word.issuer())
     }
 

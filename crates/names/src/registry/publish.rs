@@ -118,6 +118,7 @@ impl Registry {
             };
             self.check_device(&record).await?;
             let old = self.store.get(name).await?;
+            self.check_renewal(&record, old.as_ref(), now).await?;
             let is_owner = old.as_ref().is_some_and(|old| old.entry.owner() == peer);
             if right == Right::Own && !is_owner {
                 // Before anything else: strangers are not told which names there are.
@@ -135,7 +136,7 @@ impl Registry {
                     .store
                     .renewed(&peer, name)
                     .await?
-                    .map(|renewed| renewed.issued().saturating_add(INSTANT)),
+                    .map(|renewed| renewed.granted().saturating_add(INSTANT)),
                 Right::Own | Right::Delegated { .. } => None,
             };
             let terms =

@@ -13,10 +13,12 @@ use crate::store::MAX_RENEWALS;
 
 impl Registry {
     /// Keeps a delegation for the key that has its name, which asks for it ([`renewal`](Self::renewal)). `peer`
-    /// must be the user's key. Says until when it counts.
+    /// must be the key that made it: the user's, or that of a device which the user appointed. Says until when
+    /// it counts, or the one that is kept already if an appointed device gives no more time.
     ///
     /// # Errors
     /// [`NamesError::Revoked`] and [`NamesError::DelegationSuperseded`] when the name is no longer that key's;
+    /// [`NamesError::NotAppointed`] when the appointed device is none of the user's any more;
     /// [`NamesError::NotTheUsers`], [`NamesError::Forged`], [`NamesError::TooManyNames`] and those of
     /// delegations.
     pub async fn renew(
@@ -27,7 +29,7 @@ impl Registry {
     ) -> Result<UnixTime, NamesError> {
         let delegation = Delegation::decode(delegation)?;
         let name = delegation.name();
-        if delegation.issuer() != peer || self.user_key(name, now).await? != Some(peer) {
+        if delegation.signer() != peer || self.user_key(name, now).await? != Some(delegation.issuer()) {
             return Err(NamesError::NotTheUsers { name: name.clone(), user: name.user() });
         }
         if delegation.is_expired(now) {
@@ -38,6 +40,10 @@ impl Registry {
         }
         delegation.verify().map_err(|_| NamesError::Forged(RecordError::ForgedDelegation))?;
         self.check_renewable(&delegation, now).await?;
+        self.check_appointed(&delegation, now).await?;
+        if let Some(kept) = self.kept_longer(&delegation).await? {
+            return Ok(kept);
+        }
         let expires = delegation.expires();
         if self.store.renew(delegation, now).await? {
             Ok(expires)
@@ -82,11 +88,19 @@ impl Registry {
         now: UnixTime,
     ) -> Result<(), NamesError> {
         let name = delegation.name();
+        let is_renewed = delegation.appointment().is_some();
         for name in [Some(name.clone()), name.device().filter(|device| device != name)].into_iter().flatten()
         {
             let Some(found) = self.store.get(&name).await? else { continue };
             let entry = found.entry;
-            if entry.held_until <= now || entry.owner() == delegation.id() {
+            if entry.held_until <= now {
+                continue;
+            }
+            if entry.owner() == delegation.id() {
+                // The user took the name back since, and gave it to the same key anew; or renewed it.
+                if is_renewed && name == *delegation.name() && entry.granted > delegation.granted() {
+                    return Err(NamesError::DelegationSuperseded(name));
+                }
                 continue;
             }
             if entry.owner() == delegation.issuer() && entry.record.record().revoked {

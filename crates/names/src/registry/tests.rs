@@ -7,6 +7,7 @@ use crate::readers::Readers;
 use crate::store::MemoryStore;
 
 mod ahead;
+mod appointed;
 mod bounds;
 mod devices;
 mod lifetimes;

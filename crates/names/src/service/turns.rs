@@ -17,22 +17,6 @@ const BURST: Duration = Duration::from_secs(10);
 pub(super) const OF_DEVICES: usize = 16;
 /// How soon a request that waits for its turn tries again.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Tries to redeem an invitation, in a minute and by one key. Codes have 80 random bits.
-const REDEEMS_PER_MINUTE: u32 = 10;
-/// The same from one address, whatever keys it uses.
-const REDEEMS_PER_ADDRESS: u32 = 60;
-
-/// Proposals that a key may make in an hour.
-const PROPOSALS_PER_HOUR: u32 = 20;
-/// The same from one address, whatever keys it uses.
-const PROPOSALS_PER_ADDRESS: u32 = 60;
-
-/// Mails that a key has sent in an hour, to whatever address.
-const MAILS_PER_HOUR: u32 = 5;
-/// The same from one address, whatever keys it uses.
-const MAILS_PER_ADDRESS: u32 = 20;
-/// Mails to one mail address, whoever asks.
-const MAILS_TO_ONE: u32 = 3;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -55,19 +39,20 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(limits: &Limits) -> Self {
+        let turns = limits.turns;
         let in_a_burst = |per_second: u32| per_second.saturating_mul(BURST.as_secs() as u32);
         Self {
             requests: Mutex::new(Rates::new(in_a_burst(limits.requests_per_second), BURST)),
             requests_from: Mutex::new(Rates::new(in_a_burst(limits.requests_per_address), BURST)),
-            redeems: Mutex::new(Rates::new(REDEEMS_PER_MINUTE, MINUTE)),
-            redeems_from: Mutex::new(Rates::new(REDEEMS_PER_ADDRESS, MINUTE)),
+            redeems: Mutex::new(Rates::new(turns.redeems_per_minute, MINUTE)),
+            redeems_from: Mutex::new(Rates::new(turns.redeems_per_address, MINUTE)),
             joins_from: Mutex::new(Rates::new(limits.meetings.joins_per_address, MINUTE)),
             new_names: Mutex::new(Rates::new(limits.new_names_per_hour, HOUR)),
-            proposals: Mutex::new(Rates::new(PROPOSALS_PER_HOUR, HOUR)),
-            proposals_from: Mutex::new(Rates::new(PROPOSALS_PER_ADDRESS, HOUR)),
-            mails: Mutex::new(Rates::new(MAILS_PER_HOUR, HOUR)),
-            mails_from: Mutex::new(Rates::new(MAILS_PER_ADDRESS, HOUR)),
-            mails_to: Mutex::new(Rates::new(MAILS_TO_ONE, HOUR)),
+            proposals: Mutex::new(Rates::new(turns.proposals_per_hour, HOUR)),
+            proposals_from: Mutex::new(Rates::new(turns.proposals_per_address, HOUR)),
+            mails: Mutex::new(Rates::new(turns.mails_per_hour, HOUR)),
+            mails_from: Mutex::new(Rates::new(turns.mails_per_address, HOUR)),
+            mails_to: Mutex::new(Rates::new(turns.mails_to_one, HOUR)),
         }
     }
 
@@ -121,4 +106,31 @@ pub(super) fn address(connection: &Connection) -> Option<IpAddr> {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
         ip @ IpAddr::V4(_) => ip,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use whimbrel_base::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn each_key_each_address_and_each_mail_address_has_the_turns_that_the_limits_say() {
+        let mut limits = Limits::default();
+        limits.turns.redeems_per_minute = 2;
+        limits.turns.proposals_per_address = 3;
+        limits.turns.mails_to_one = 1;
+        let turns = Turns::new(&limits);
+        let key = |seed| SecretKey::from_bytes(&[seed; 32]).id();
+        let (one, other) = (Some(IpAddr::from([192, 0, 2, 1])), Some(IpAddr::from([192, 0, 2, 2])));
+        let redeemed = (0..5).filter(|_| turns.redeem(key(1), one)).count();
+        assert_eq!((redeemed, turns.redeem(key(2), one)), (2, true));
+        let proposed = (0..5).filter(|seed| turns.propose(key(*seed), one)).count();
+        assert_eq!((proposed, turns.propose(key(9), other)), (3, true));
+        let to = |text: &str| text.parse::<Name>().unwrap();
+        let mail = |seed, to: &Name| turns.mail(key(seed), other, to);
+        let sent = [mail(1, &to("ada@example.org")), mail(2, &to("ada@example.org"))];
+        assert_eq!((sent, mail(3, &to("bob@example.org"))), ([true, false], true));
+    }
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use whimbrel::Identity;
 use whimbrel_base::UnixTime;
 
+use crate::appointed::Appointed;
 use crate::devices::{Device, Devices, State};
 use crate::failure::Failure;
 use crate::network::{Network, Wish};
@@ -16,12 +17,17 @@ use crate::{identity, output, places};
 
 /// A delegation that ends sooner should have been renewed.
 const NEAR: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+/// An appointment that ends sooner is to be made anew, by a key that may be far away.
+const NEAR_APPOINTMENT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// One that ended longer ago than this was given up: nobody is to be warned of it for ever.
+const GIVEN_UP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Prints the devices that were given names here, and the names that this key was given.
 pub(super) fn show(identity: &Identity, as_json: bool) -> Result<()> {
     let now = UnixTime::from(SystemTime::now());
     let devices = Devices::beside(&identity.file).all()?;
     let held = identity::held(&places::config()?, identity.key.id())?;
+    let appointed = Appointed::beside(&identity.file).all()?;
     if as_json {
         let devices: Vec<_> = devices
             .iter()
@@ -40,19 +46,36 @@ pub(super) fn show(identity: &Identity, as_json: bool) -> Result<()> {
             .map(|it| {
                 json!({
                     "name": it.name().to_string(), "until": it.expires().as_secs(),
-                    "renewed_by": it.issuer().to_string(),
+                    "renewed_by": it.signer().to_string(),
                 })
             })
             .collect();
-        return output::json(&json!({ "devices": devices, "held": held }));
+        let appointed: Vec<_> = appointed
+            .iter()
+            .map(|it| {
+                json!({
+                    "name": it.name().to_string(), "by": it.issuer().to_string(),
+                    "until": it.expires().as_secs(),
+                })
+            })
+            .collect();
+        return output::json(&json!({ "devices": devices, "held": held, "appointed": appointed }));
     }
     for device in &devices {
         let id = device.id.map_or("a key that is not known here".to_owned(), |id| id.to_string());
         output::line(format!("{}  {id}\n      {}", device.name, state(device, now)))?;
     }
     for it in &held {
-        let (name, issuer) = (it.name(), it.issuer());
-        output::line(format!("{name}  this key\n      {}, renewed by {issuer}", until(it.expires(), now)))?;
+        let (name, signer) = (it.name(), it.signer());
+        output::line(format!("{name}  this key\n      {}, renewed by {signer}", until(it.expires(), now)))?;
+    }
+    for it in &appointed {
+        let (user, left) = (it.name().user(), it.expires().since(now).as_secs() / 3600);
+        let until = match it.is_expired(now) {
+            true => "not renewed by this key any more: its appointment has ended".to_owned(),
+            false => format!("renewed by this key for {left} hours more"),
+        };
+        output::line(format!("{user}  other devices\n      {until}"))?;
     }
     if devices.is_empty() && held.is_empty() {
         output::line("no device has a name of this key; give one with `whimbrel id delegate`")?;
@@ -99,6 +122,18 @@ pub(crate) fn warnings(identity: &Identity) -> Result<Vec<String>> {
             ));
         }
     }
+    let appointed = Appointed::beside(&identity.file).all()?.into_iter();
+    let own = appointed.filter(|it| it.id() == identity.key.id() && now.since(it.expires()) < GIVEN_UP);
+    for it in own {
+        let lifetime = it.expires().since(it.issued());
+        if it.expires().since(now) < NEAR_APPOINTMENT.min(lifetime / 4) {
+            let name = it.name();
+            let how = if it.is_expired(now) { "has ended" } else { "ends soon" };
+            found.push(format!(
+                "the appointment of {name} {how}; run `whimbrel id appoint` where the user's key is"
+            ));
+        }
+    }
     Ok(found)
 }
 
@@ -106,11 +141,15 @@ pub(crate) fn warnings(identity: &Identity) -> Result<Vec<String>> {
 pub(super) async fn renew(globals: &Globals, identity: Identity, as_json: bool) -> Result<()> {
     let devices = Devices::beside(&identity.file);
     devices.all()?;
+    let appointed = Appointed::beside(&identity.file);
+    appointed.all()?;
     let network = Network::start(globals, identity.key, Wish::default()).await?;
     network.resolver()?;
     let done = renewer::run_once(&network.endpoint, &devices).await;
+    let others = renewer::others::run_once(&network, &appointed).await;
     network.close().await;
-    let done = done?;
+    let mut done = done?;
+    done.extend(others?);
     if as_json {
         output::json(&json!({ "done": done }))?;
     } else {

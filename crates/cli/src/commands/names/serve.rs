@@ -12,6 +12,7 @@ use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Registry, Rule, Service, Smtp};
 use whimbrel_relay::Prepared;
 
+use super::limits::Limit;
 use crate::arguments;
 use crate::failure::Failure;
 use crate::manager::{self, Ready};
@@ -58,7 +59,7 @@ pub(crate) struct Serve {
     /// New users prove their mail address: smtp://HOST[:PORT][/SENDER]
     #[arg(long, value_name = "RELAY")]
     verify_mail: Option<Smtp>,
-    /// The file that names are kept in [default: ~/.local/share/whimbrel/names.redb]
+    /// The file of names [default: ~/.local/share/whimbrel/names.redb]
     #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
     store: Option<PathBuf>,
     /// Keep names in memory only: all are forgotten at the end
@@ -79,6 +80,9 @@ pub(crate) struct Serve {
     /// Requests from one address (or /64) in a second
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
     requests_per_address: u32,
+    /// Another limit; repeatable (`whimbrel help service-limits`)
+    #[arg(long, value_name = "NAME=VALUE")]
+    limit: Vec<Limit>,
     /// Where to listen for GET /metrics, in Prometheus' text format
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -98,14 +102,16 @@ pub(crate) struct Relaying {
 
 impl Serve {
     fn limits(&self) -> Limits {
-        Limits {
+        let mut limits = Limits {
             names_per_key: self.names_per_key,
             new_names_per_hour: self.new_names_per_hour,
             watchers_per_peer: self.watches_per_key,
             requests_per_second: self.requests_per_second.max(1),
             requests_per_address: self.requests_per_address.max(1),
             ..Limits::default()
-        }
+        };
+        self.limit.iter().for_each(|limit| limit.set(&mut limits));
+        limits
     }
 
     /// Where names are kept; `None` for in memory.
