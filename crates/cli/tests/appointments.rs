@@ -104,7 +104,7 @@ fn an_appointed_device_that_was_revoked_or_not_trusted_renews_nothing() {
     tell_devices(&world, "desk");
     drop(shows_itself(&world, "desk", DESK));
     // What the laptop was given six days ago, as the desk would have read it from its record.
-    let ada = Identity::in_file(&world.config("ada", "identity")).unwrap().key;
+    let ada = Identity::in_file(world.config("ada", "identity")).unwrap().key;
     let (from, to) = (UnixTime::from_secs(now() - 6 * 86_400), UnixTime::from_secs(now() + 86_400));
     let word = Delegation::sign(LAPTOP.parse().unwrap(), laptop.parse().unwrap(), from, to, &ada).unwrap();
     let known = serde_json::json!({ "format": 1, "renewing": [word.to_string()] });

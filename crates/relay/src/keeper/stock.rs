@@ -321,7 +321,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use socket2::{Domain, Socket, Type};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
     use tokio::time::timeout;
     use whimbrel_base::RelayToken;
     use whimbrel_transport::ManualMonitor;
@@ -346,7 +346,10 @@ mod tests {
     async fn stock() -> (Stock, TcpListener, RelayedAddr) {
         let monitor = ManualMonitor::new([IpAddr::from([127, 0, 141, 1])]);
         let endpoint = Endpoint::builder().monitor(monitor).bind().await.unwrap();
-        let listener = TcpListener::bind("127.0.141.3:0").await.unwrap();
+        // As many as are ever made wait in its queue.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.141.3:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(2 * MAX_SPARES as u32).unwrap();
         let relay = listener.local_addr().unwrap();
         (Stock::new(endpoint), listener, RelayedAddr { relay, token: RelayToken::from_bytes([7; 10]) })
     }
