@@ -44,12 +44,22 @@ fn make_friends(world: &World, one: &str, other: &str) {
     introduce(world, (one, &["--as", &of_one]), (other, &["--as", &of_other]));
 }
 
-/// Starts an agent. Returns its ticket too.
-fn agent(world: &World, machine: &str, name: &str) -> (Process, String) {
-    let mut agent = world.start(machine, &["agent", "--as", name, "--json", "-q"]);
+/// Starts an agent, which is found by a name.
+fn agent(world: &World, machine: &str, name: &str) -> Process {
+    ready(world, machine, &["--as", name]).0
+}
+
+/// Starts one without a name. Returns its ticket too.
+fn agent_alone(world: &World, machine: &str) -> (Process, String) {
+    let (agent, ready) = ready(world, machine, &[]);
+    (agent, ready["ticket"].as_str().unwrap().to_owned())
+}
+
+fn ready(world: &World, machine: &str, args: &[&str]) -> (Process, Value) {
+    let mut agent = world.start(machine, &[&["agent", "--json", "-q"], args].concat());
     let ready = agent.next_json();
     assert_eq!(ready["event"], "ready", "{ready}");
-    (agent, ready["ticket"].as_str().unwrap().to_owned())
+    (agent, ready)
 }
 
 /// What bob's list says of ada.
@@ -188,8 +198,8 @@ async fn strangers_and_friends_without_the_right_who_ask_for_the_devices_hear_no
     };
     allow("carol@example.org", &[]);
     world.run("dave", &["friends", "allow", "carol@example.org", "--devices"]).succeeded();
-    let (_ada, at_ada) = agent(&world, "ada", "home.ada@example.org");
-    let (_dave, at_dave) = agent(&world, "dave", "home.dave@example.org");
+    let (_ada, at_ada) = agent_alone(&world, "ada");
+    let (_dave, at_dave) = agent_alone(&world, "dave");
 
     for nobody in ["eve", "bob"] {
         let heard = ask(&world, nobody, &at_ada).await;
