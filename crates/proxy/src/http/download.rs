@@ -41,8 +41,8 @@ static MORE: [HeaderName; 8] = [
     TRANSFER_ENCODING,
 ];
 
-/// Whether a request that is nobody's alone asks for a whole object and has nothing to say beside, so that it can
-/// be asked for in parts.
+/// Whether a request that is nobody's alone asks for a whole object and has nothing to say beside, so that it
+/// can be asked for in parts.
 pub(super) fn is_for_all(head: &Parts) -> bool {
     let says_more = head.headers.keys().any(|name| MORE.contains(name));
     let has_body = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
@@ -241,14 +241,15 @@ impl Download {
     }
 }
 
-/// The request with this head, of which a copy is left. A copy of fields has no room for another one; those that
-/// go out do, and the connection reads the fields of the answer into their memory.
+/// The request with this head, of which a copy is left. A copy of fields has no room for another one; those
+/// that go out do, and the connection reads the fields of the answer into their memory.
 fn sent(head: &mut Parts) -> Request<Sent> {
     let left = head.clone();
     Request::from_parts(std::mem::replace(head, left), Either::Right(Empty::new()))
 }
 
-/// Waits for a turn, asks the way that was decided, of which nothing is left, and waits for the head of the answer.
+/// Waits for a turn, asks the way that was decided, of which nothing is left, and waits for the head of the
+/// answer.
 async fn ask(
     proxy: &Proxy,
     to: &Destination,

@@ -20,8 +20,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads an absolute form, such as `http://example.org/index.html`. `said` is what the client says in `Host`:
-    /// what counts is the target (RFC 9112, §3.2.2).
+    /// Reads an absolute form, such as `http://example.org/index.html`. `said` is what the client says in
+    /// `Host`: what counts is the target (RFC 9112, §3.2.2).
     ///
     /// # Errors
     /// For any other form, and for what is not plain HTTP.
