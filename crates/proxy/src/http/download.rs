@@ -267,3 +267,23 @@ async fn ask(
 fn offers_ranges(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_to_a_request_that_goes_out_is_in_none_that_goes_out_behind_it() {
+        let asked = Request::get("/a").header("x-one", "1").body(()).unwrap();
+        let (mut head, ()) = asked.into_parts();
+        let mut first = sent(&mut head);
+        first.headers_mut().insert(RANGE, HeaderValue::from_static("bytes=0-8191"));
+        let second = sent(&mut head);
+        for headers in [second.headers(), &head.headers] {
+            assert_eq!((headers.len(), headers.get("x-one").unwrap().as_bytes()), (1, &b"1"[..]));
+        }
+        assert_eq!((second.method(), second.uri().path()), (&Method::GET, "/a"));
+        assert_eq!((first.headers().len(), first.uri().path()), (2, "/a"));
+    }
+}

@@ -50,7 +50,7 @@ impl Target {
     }
 }
 
-/// Whether this is how a server is named in `Host`, letter by letter. An IPv6 address is never taken for that.
+/// Whether this is how a server is named in `Host`, letter by letter. No IPv6 address is taken for that.
 fn names(host: &[u8], to: &Destination) -> bool {
     let Some(rest) = host.strip_prefix(to.host().as_bytes()).filter(|_| !to.host().contains(':')) else {
         return false;

@@ -77,7 +77,7 @@ impl Session {
     }
 }
 
-/// Whether a server is to wait of which so much is kept, and `most` may be. It `waits` until now, or does not.
+/// Whether a server is to wait of which so much is kept, and `most` may be. It `waits` by now, or does not.
 fn is_to_wait(kept: &Window, most: usize, waits: bool) -> bool {
     let (room, least) = match waits {
         // Nothing is read into the place of bytes whose memory is still held with others of their piece.
