@@ -41,8 +41,8 @@ static MORE: [HeaderName; 8] = [
     TRANSFER_ENCODING,
 ];
 
-/// Whether a request that is nobody's alone asks for a whole object and has nothing to say beside, so that it can
-/// be asked for in parts.
+/// Whether a request that is nobody's alone asks for a whole object and has nothing to say beside, so that it
+/// can be asked for in parts.
 pub(super) fn is_for_all(head: &Parts) -> bool {
     let says_more = head.headers.keys().any(|name| MORE.contains(name));
     let has_body = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
@@ -241,14 +241,15 @@ impl Download {
     }
 }
 
-/// The request with this head, of which a copy is left. A copy of fields has no room for another one; those that
-/// go out do, and the connection reads the fields of the answer into their memory.
+/// The request with this head, of which a copy is left. A copy of fields has no room for another one; those
+/// that go out do, and the connection reads the fields of the answer into their memory.
 fn sent(head: &mut Parts) -> Request<Sent> {
     let left = head.clone();
     Request::from_parts(std::mem::replace(head, left), Either::Right(Empty::new()))
 }
 
-/// Waits for a turn, asks the way that was decided, of which nothing is left, and waits for the head of the answer.
+/// Waits for a turn, asks the way that was decided, of which nothing is left, and waits for the head of the
+/// answer.
 async fn ask(
     proxy: &Proxy,
     to: &Destination,
@@ -265,4 +266,24 @@ async fn ask(
 
 fn offers_ranges(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_to_a_request_that_goes_out_is_in_none_that_goes_out_behind_it() {
+        let asked = Request::get("/a").header("x-one", "1").body(()).unwrap();
+        let (mut head, ()) = asked.into_parts();
+        let mut first = sent(&mut head);
+        first.headers_mut().insert(RANGE, HeaderValue::from_static("bytes=0-8191"));
+        let second = sent(&mut head);
+        for headers in [second.headers(), &head.headers] {
+            assert_eq!((headers.len(), headers.get("x-one").unwrap().as_bytes()), (1, &b"1"[..]));
+        }
+        assert_eq!((second.method(), second.uri().path()), (&Method::GET, "/a"));
+        assert_eq!((first.headers().len(), first.uri().path()), (2, "/a"));
+    }
 }

@@ -20,8 +20,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads an absolute form, such as `http://example.org/index.html`. `said` is what the client says in `Host`:
-    /// what counts is the target (RFC 9112, §3.2.2).
+    /// Reads an absolute form, such as `http://example.org/index.html`. `said` is what the client says in
+    /// `Host`: what counts is the target (RFC 9112, §3.2.2).
     ///
     /// # Errors
     /// For any other form, and for what is not plain HTTP.
@@ -50,7 +50,7 @@ impl Target {
     }
 }
 
-/// Whether this is how a server is named in `Host`, letter by letter. An IPv6 address is never taken for that.
+/// Whether this is how a server is named in `Host`, letter by letter. No IPv6 address is taken for that.
 fn names(host: &[u8], to: &Destination) -> bool {
     let Some(rest) = host.strip_prefix(to.host().as_bytes()).filter(|_| !to.host().contains(':')) else {
         return false;

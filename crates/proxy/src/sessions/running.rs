@@ -131,8 +131,8 @@ impl Session {
         }
     }
 
-    /// Serves it until it is over. This device has it first. On the heap: else what waits for this held it three
-    /// times, as each of its functions hands it on to the next.
+    /// Serves it until it is over. This device has it first. On the heap: else what waits for this held it
+    /// three times, as each of its functions hands it on to the next.
     pub(super) async fn run(mut self: Box<Self>, stream: Stream, by: &str) {
         let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, self.place.clone());
         self.holder = Holder::Seat(Box::new(seat));
@@ -392,8 +392,8 @@ mod tests {
 
     #[test]
     fn what_a_session_waits_in_does_not_hold_the_session_itself() {
-        // Each session has one for as long as it lasts. With the session in each of its functions it had more than
-        // 8 KB.
+        // Each session has one for as long as it lasts. With the session in each of its functions it had more
+        // than 8 KB.
         let bytes = size(Session::serve);
         assert!(bytes <= 1536, "{bytes}");
     }

@@ -120,8 +120,9 @@ impl Window {
         if before.end() != self.base {
             return;
         }
+        let passed = if before.pieces.is_empty() { self.passed } else { before.passed };
         before.pieces.append(&mut self.pieces);
-        let (length, passed) = (before.length + self.length, before.passed);
+        let length = before.length + self.length;
         *self = Self { base: before.base, length, passed, pieces: before.pieces };
     }
 
@@ -217,6 +218,8 @@ mod tests {
             assert!(window.release(5 + released as u64));
             assert_eq!((window.len(), window.held()), (length, held), "{released}");
         }
+        window.put_before(Window::at(window.base()));
+        assert_eq!(window.held(), PIECE, "nothing came before it");
         window.push(Bytes::from_static(b"x"));
         assert_eq!((window.len(), window.held()), (2, 2));
         assert!(window.release(window.end()));

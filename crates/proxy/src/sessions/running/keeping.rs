@@ -2,6 +2,7 @@
 
 use super::{Holder, Session, SessionSettings};
 use crate::sessions::budget::{LEAST_KEPT, LEAST_WAITING, Room};
+use crate::sessions::window::Window;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
@@ -58,11 +59,7 @@ impl Session {
     /// Whether the server is to be read, where so much may be kept: until that is all, so that it is known to be
     /// held up, and that an end is found if there is one.
     pub(super) fn has_room_to_read(&mut self, most: usize) -> bool {
-        let kept = self.server.kept();
-        // Nothing is read into the place of bytes whose memory is still held with others of their piece.
-        let room = most.saturating_sub(if self.is_held_up { kept.held() } else { kept.len() });
-        let least = if self.is_held_up { LEAST_READ.min(most / 2).max(1) } else { 1 };
-        self.is_held_up = room < least;
+        self.is_held_up = is_to_wait(self.server.kept(), most, self.is_held_up);
         !self.is_held_up
     }
 
@@ -80,6 +77,16 @@ impl Session {
     }
 }
 
+/// Whether a server is to wait of which so much is kept, and `most` may be. It `waits` by now, or does not.
+fn is_to_wait(kept: &Window, most: usize, waits: bool) -> bool {
+    let (room, least) = match waits {
+        // Nothing is read into the place of bytes whose memory is still held with others of their piece.
+        true => (most.saturating_sub(kept.held()), LEAST_READ.min(most / 2).max(1)),
+        false => (most.saturating_sub(kept.len()), 1),
+    };
+    room < least
+}
+
 /// How much is to be kept of a server while it is not known how fast its program takes it.
 fn unmeasured(settings: &SessionSettings, sessions: usize) -> usize {
     let SessionSettings { most_kept, most_bytes_each, .. } = *settings;
@@ -93,6 +100,34 @@ fn unmeasured(settings: &SessionSettings, sessions: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn a_server_that_waits_is_read_again_when_memory_is_free_and_not_when_bytes_were_counted() {
+        let mut kept = Window::default();
+        for length in [10_000, 16_384, 6384] {
+            assert!(!is_to_wait(&kept, LEAST_KEPT, false), "there is room");
+            kept.push(Bytes::from(vec![7; length]));
+        }
+        assert!(is_to_wait(&kept, LEAST_KEPT, false), "it is full");
+        // The second piece is held until all of it was taken.
+        for (taken, waits) in [(9999, true), (16_384, true), (26_383, true), (26_384, false), (30_000, false)]
+        {
+            assert!(kept.release(taken));
+            assert_eq!(is_to_wait(&kept, LEAST_KEPT, true), waits, "{taken} were taken");
+        }
+    }
+
+    #[test]
+    fn no_server_waits_once_its_program_has_taken_all_however_little_may_be_kept() {
+        for most in [1, 2, 1000, LEAST_KEPT, 1024 * 1024] {
+            let mut kept = Window::default();
+            kept.push(Bytes::from(vec![7; most]));
+            assert!(is_to_wait(&kept, most, false), "{most} may be kept, and are");
+            assert!(kept.release(kept.end()));
+            assert!(!is_to_wait(&kept, most, true), "{most} may be kept, and nothing is");
+        }
+    }
 
     #[test]
     fn a_few_sessions_may_keep_much_at_once_and_each_of_very_many_the_least() {
