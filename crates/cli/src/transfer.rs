@@ -30,20 +30,25 @@
 mod answers;
 mod asking;
 mod batch;
+mod bundle;
 mod chunk;
+mod coming;
 mod destination;
 mod directory;
 mod elsewhere;
 mod inbox;
 mod message;
 mod name;
+mod outcome;
 pub(crate) mod outflow;
 pub(crate) mod pace;
 mod partial;
 pub(crate) mod receiving;
 pub(crate) mod sending;
+pub(crate) mod several;
 pub(crate) mod source;
 pub(crate) mod spool;
+pub(crate) mod together;
 pub(crate) mod tree;
 pub(crate) mod underway;
 

@@ -12,7 +12,7 @@ use whimbrel_transport::Connection;
 use super::asking::Asker;
 use super::batch::Incoming;
 use super::destination::Destination;
-use super::message::Offer;
+use super::message::{Batch, Offer};
 use crate::access::Access;
 use crate::output::bytes;
 use crate::progress::Board;
@@ -39,6 +39,8 @@ pub(crate) enum Consent {
     Named(Access),
     /// This file was agreed to at another device, and nothing else.
     Begun(String),
+    /// The same of several files.
+    BegunTogether(Batch),
 }
 
 /// What is taken, and where it goes. Shared by all transfers.
@@ -110,6 +112,8 @@ impl Inbox {
             Consent::Given => return Ok(peer),
             Consent::Named(access) if access.names(peer) => return Ok(peer),
             Consent::Begun(name) if offer.batch.is_none() && *name == offer.name => return Ok(peer),
+            Consent::BegunTogether(batch) if offer.batch.as_ref() == Some(batch) => return Ok(peer),
+            Consent::BegunTogether(_) => bail!("only files that were begun elsewhere are received here"),
             Consent::Begun(name) => bail!("only {name:?}, which was begun elsewhere, is received here"),
             Consent::Named(_) => bail!(
                 "the receiver can't be asked; it takes files from those whom `--allow ID` names, or with --yes"

@@ -1,0 +1,102 @@
+//! What two devices tell each other of several files that are on their way together.
+
+use serde::{Deserialize, Serialize};
+
+use super::batch::Progress;
+use super::message::Batch;
+
+/// Several files that are on their way together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Together {
+    /// What people call the peer.
+    pub(crate) peer: String,
+    /// As the peer has announced them.
+    pub(super) announced: Announced,
+    /// The stream on which their end is waited for.
+    pub(super) whole: Silent,
+    /// Files and directories that were not offered yet, and their bytes.
+    pub(super) entries_left: u64,
+    pub(super) bytes_left: u64,
+    /// Files and directories that have arrived.
+    pub(super) arrived: u64,
+    /// Those on their way.
+    pub(super) parts: Vec<Part>,
+    /// Streams on which nothing was offered yet.
+    pub(super) silent: Vec<Silent>,
+    /// Bytes that are fetched before the connection comes.
+    pub(crate) length: u64,
+    /// No file may become larger.
+    pub(crate) most: u64,
+}
+
+/// What the peer has said of all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Announced {
+    pub(super) id: u64,
+    pub(super) entries: u64,
+    pub(super) names: u64,
+    pub(super) shown: Vec<String>,
+    /// Bytes.
+    pub(super) size: u64,
+}
+
+/// A stream, and what came out of it and was not used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Silent {
+    pub(super) stream: u64,
+    pub(super) waiting: Vec<u8>,
+}
+
+/// A file on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub(super) on: Silent,
+    pub(super) above: Vec<String>,
+    pub(super) name: String,
+    /// In bytes; `None` if nobody knows it before the end.
+    pub(super) size: Option<u64>,
+    /// Bytes that were there before the sender began, and that are there.
+    pub(super) before: u64,
+    pub(super) at: u64,
+    /// The rest comes in chunks.
+    pub(super) chunks: bool,
+}
+
+impl Together {
+    /// As the peer has announced them.
+    pub(crate) fn announced(&self) -> Batch {
+        let Announced { id, entries, names, shown, .. } = self.announced.clone();
+        Batch { id, entries, names, shown }
+    }
+
+    /// How many files there are, and directories with nothing in them.
+    pub(crate) fn entries(&self) -> u64 {
+        self.announced.entries
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let Self { entries_left, bytes_left, arrived, .. } = *self;
+        Progress { entries_left, bytes_left, arrived }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        let waiting = |stream, bytes: &[u8]| Silent { stream, waiting: bytes.to_vec() };
+        let (above, name) = (vec!["d".to_owned()], "f".to_owned());
+        let on = waiting(7, b"x");
+        let part = Part { on, above, name, size: Some(300), before: 1, at: 2, chunks: true };
+        let shown = vec!["d".to_owned()];
+        Self {
+            peer: "p".to_owned(),
+            announced: Announced { id: 9, entries: 3, names: 1, shown, size: 300 },
+            whole: waiting(4, b""),
+            entries_left: 1,
+            bytes_left: 0,
+            arrived: 1,
+            parts: vec![part],
+            silent: vec![waiting(11, b"y")],
+            length: 300,
+            most: 400,
+        }
+    }
+}
