@@ -347,26 +347,3 @@ async fn what_has_come_of_a_chunk_is_used_where_the_file_goes_on_here_or_there()
     assert!(fs::read(incoming(&world, "tablet").join("film")).unwrap() == film);
     ada.close(LIMIT).await;
 }
-
-#[test]
-fn several_files_that_are_sent_together_stay_where_they_are() {
-    let (world, _names) = World::with_names();
-    let desk_id = world.id("desk");
-    world.id("ada");
-    let files: Vec<_> = (0..30).map(|number| (format!("f{number}"), random(PIECE))).collect();
-    for (name, bytes) in &files {
-        fs::write(world.path("ada").join(name), bytes).unwrap();
-    }
-    let phone = receive(&world);
-    let mut args = vec!["send", "--to", INBOX, "--limit", "1", "-q"];
-    args.extend(files.iter().map(|(name, _)| name.as_str()));
-    // So slowly that a busy machine has time to ask for them.
-    let ada = world.start("ada", &args);
-    let given = hand_off(&world, "phone", &desk_id);
-    take_at(&world, "desk", &given).output(LIMIT).failed(5, &["only one file by itself moves"]);
-    ada.output(3 * LIMIT).succeeded();
-    phone.output(LIMIT).succeeded();
-    for (name, bytes) in &files {
-        assert!(fs::read(incoming(&world, "phone").join(name)).unwrap() == *bytes, "{name}");
-    }
-}
