@@ -1,5 +1,5 @@
-//! Several files that are sent together, and a directory among them, go on at another device of the user: real
-//! processes, and no gateway.
+//! Several files that are sent together, and a directory among them, go on at another device of the user:
+//! real processes, and no gateway.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -28,8 +28,9 @@ fn incoming(world: &World, device: &str) -> PathBuf {
     directory
 }
 
-/// Ada's files: a small one, a large one that is under way for long, an empty one, and those of a directory, in
-/// which another directory has nothing in it. Returns the sums of all files by their paths, and how long they are.
+/// Ada's files: a small one, a large one that is under way for long, an empty one, and those of a directory,
+/// in which another directory has nothing in it. Returns the sums of all files by their paths, and how long
+/// they are.
 fn files(world: &World) -> (BTreeMap<String, String>, usize) {
     world.id("ada");
     let home = world.path("ada");

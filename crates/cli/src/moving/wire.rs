@@ -89,7 +89,8 @@ pub(crate) enum State {
     File(Arriving),
     /// Of `whimbrel send`: a file, of which what is left is fetched before the connection comes.
     Sending(Leaving),
-    /// Of `whimbrel receive`: several files, of which what has arrived is fetched before the connection comes.
+    /// Of `whimbrel receive`: several files, of which what has arrived is fetched before the connection
+    /// comes.
     Together(Together),
 }
 

@@ -1,6 +1,6 @@
-//! What there is of several files that come together, as one run of bytes for another device. Each piece is the
-//! length of its head (4 bytes, big-endian), the head (postcard), and its bytes; a directory comes before what is
-//! in it.
+//! What there is of several files that come together, as one run of bytes for another device. Each piece is
+//! the length of its head (4 bytes, big-endian), the head (postcard), and its bytes; a directory comes before
+//! what is in it.
 
 mod pack;
 mod unpack;
@@ -132,8 +132,8 @@ mod tests {
         Piece { above, name: name.to_owned(), kind }
     }
 
-    /// A directory that is being filled, with a file, a part of one, an empty one, and a directory in it; and a part
-    /// of a file beside it.
+    /// A directory that is being filled, with a file, a part of one, an empty one, and a directory in it; and
+    /// a part of a file beside it.
     fn filled(at: &Path) -> (Roots, Vec<Piece>) {
         let top = at.join(".top.whimbrel-part");
         fs::create_dir_all(top.join("sub/none")).unwrap();

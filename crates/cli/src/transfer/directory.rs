@@ -58,7 +58,8 @@ impl Directory {
         Ok(Self { fd: Arc::new(fd), path: self.shown(name) })
     }
 
-    /// The names of what is there; `None` where there are more than so many. Those that are no text are left out.
+    /// The names of what is there; `None` where there are more than so many. Those that are no text are left
+    /// out.
     pub(super) fn names(&self, most: usize) -> io::Result<Option<Vec<String>>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {

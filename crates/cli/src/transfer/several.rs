@@ -1,5 +1,5 @@
-//! Several files that come together go to another device, with all that has arrived of their directories: out of the
-//! directory here, or into it.
+//! Several files that come together go to another device, with all that has arrived of their directories: out
+//! of the directory here, or into it.
 
 use std::collections::HashMap;
 use std::io;
@@ -100,12 +100,13 @@ pub(crate) struct HeldTogether {
     _held: Vec<Held>,
 }
 
-/// What another device had of several files, as it comes here. It is removed when this is dropped, unless they
-/// [go on](Inbox::go_on_together).
+/// What another device had of several files, as it comes here. It is removed when this is dropped, unless
+/// they [go on](Inbox::go_on_together).
 pub(crate) struct KeptTogether(Unpack);
 
 impl Inbox {
-    /// Holds what is here of several files that were halted on this connection, and says what there is to know of them.
+    /// Holds what is here of several files that were halted on this connection, and says what there is to
+    /// know of them.
     ///
     /// # Errors
     /// When somebody else receives one of them, it is not what had arrived, or cannot go elsewhere.
@@ -173,8 +174,8 @@ impl Inbox {
         Ok(KeptTogether(Unpack::new(self.destination.clone(), told.most)))
     }
 
-    /// Goes on with what was kept, now that the connection is here. What is returned is to go on; it is nothing if
-    /// the peer has given the files up meanwhile, and begins anew.
+    /// Goes on with what was kept, now that the connection is here. What is returned is to go on; it is
+    /// nothing if the peer has given the files up meanwhile, and begins anew.
     ///
     /// # Errors
     /// When what was kept is not all, or somebody else has it by now.

@@ -77,7 +77,8 @@ impl From<Underway> for Halted {
     }
 }
 
-/// A file by itself that was halted on its way. The stream must be kept until its connection sleeps: dropping it ends it.
+/// A file by itself that was halted on its way. The stream must be kept until its connection sleeps: dropping
+/// it ends it.
 pub(crate) struct Underway {
     pub(crate) read: Source,
     pub(crate) write: SendHalf,

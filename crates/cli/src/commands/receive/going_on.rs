@@ -67,8 +67,8 @@ pub(crate) async fn go_on(
     }
 }
 
-/// Fetches what has arrived of several files at another device into a directory, takes their connection, and goes on
-/// until all are whole or have gone to the next device.
+/// Fetches what has arrived of several files at another device into a directory, takes their connection, and
+/// goes on until all are whole or have gone to the next device.
 ///
 /// # Errors
 /// As [`go_on`].
@@ -107,8 +107,8 @@ pub(crate) async fn go_on_together(
     }
 }
 
-/// Takes what comes on a connection until what it is for is here, or goes on elsewhere. Returns why neither is so
-/// if the connection ends before.
+/// Takes what comes on a connection until what it is for is here, or goes on elsewhere. Returns why neither
+/// is so if the connection ends before.
 async fn until_done(
     (connection, under_way): (Connection, Vec<Halted>),
     (inbox, sessions): (Arc<Inbox>, Sessions),
