@@ -28,21 +28,26 @@ fn incoming(world: &World, device: &str) -> PathBuf {
     directory
 }
 
-/// Ada's files: a small one, a large one that is under way for long, an empty one, and those of a directory,
-/// in which another directory has nothing in it. Returns the sums of all files by their paths, and how long
-/// they are.
-fn files(world: &World) -> (BTreeMap<String, String>, usize) {
-    world.id("ada");
-    let home = world.path("ada");
+/// Files of a user: a small one, a large one that is under way for long, an empty one, and those of a
+/// directory, in which another directory has nothing in it. Returns the sums of all files by their paths, and
+/// how long they are.
+fn files(world: &World, user: &str) -> (BTreeMap<String, String>, usize) {
+    world.id(user);
+    let home = world.path(user);
     fs::create_dir_all(home.join("photos/sub/empty")).unwrap();
     let all = [("first", MIB), ("film", 45 * MIB), ("none", 0), ("photos/one", MIB), ("photos/sub/two", MIB)];
     let mut sums = BTreeMap::new();
     for (name, size) in all {
-        let bytes = random(size);
-        fs::write(home.join(name), &bytes).unwrap();
-        sums.insert(name.to_owned(), sum(&bytes));
+        sums.insert(name.to_owned(), write(&home.join(name), size));
     }
     (sums, all.iter().map(|(_, size)| size).sum())
+}
+
+/// Writes a file of so many bytes. Returns their sum.
+fn write(file: &Path, size: usize) -> String {
+    let bytes = random(size);
+    fs::write(file, &bytes).unwrap();
+    sum(&bytes)
 }
 
 /// The phone takes one transfer from ada.
@@ -98,14 +103,14 @@ fn are_there(directory: &Path, files: &[&str], sums: &BTreeMap<String, String>) 
 
 /// The rest of what a device tells, and that it has gone on elsewhere or ended well.
 fn ends(device: Process) -> Vec<serde_json::Value> {
-    let output = device.output(3 * LIMIT);
+    let output = device.output(6 * LIMIT);
     output.succeeded().stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
 fn several_files_go_from_device_to_device_and_their_sender_sends_each_byte_once() {
     let (world, _names) = World::with_names();
-    let (sums, size) = files(&world);
+    let (sums, size) = files(&world, "ada");
     let phone = receive(&world);
     let ada = send(&world);
     until_in_the_middle(&world);
@@ -145,7 +150,7 @@ fn several_files_go_from_device_to_device_and_their_sender_sends_each_byte_once(
 #[test]
 fn several_files_stay_where_they_were_if_a_name_is_taken_there_and_arrive_whole() {
     let (world, _names) = World::with_names();
-    let (sums, size) = files(&world);
+    let (sums, size) = files(&world, "ada");
     let phone = receive(&world);
     let ada = send(&world);
     until_in_the_middle(&world);
@@ -166,4 +171,92 @@ fn several_files_stay_where_they_were_if_a_name_is_taken_there_and_arrive_whole(
     are_there(&at_phone, &LOOSE, &sums);
     are_there(&at_phone, &["photos/one", "photos/sub/two"], &sums);
     assert_eq!(names(&at_phone), ["film", "first", "none", "photos"]);
+}
+
+/// Bob takes one transfer from these devices. Returns the ticket to him.
+fn receive_from(world: &World, devices: &[&str]) -> (Process, String) {
+    let ids: Vec<String> = devices.iter().map(|device| world.id(device)).collect();
+    let directory = incoming(world, "bob");
+    let mut args = vec!["receive", "--dir", directory.to_str().unwrap(), "--yes", "--once", "--json", "-q"];
+    args.extend(ids.iter().flat_map(|id| ["--allow", id.as_str()]));
+    let mut receive = world.start("bob", &args);
+    let ticket = receive.next_json()["ticket"].as_str().unwrap().to_owned();
+    (receive, ticket)
+}
+
+/// The phone sends its files and so many more in the directory that most of these have not begun when the
+/// first ones have arrived. Returns what is to arrive, and how many bytes that are.
+fn send_many(world: &World, to: &str) -> (Process, BTreeMap<String, String>, usize) {
+    const SIZE: usize = 256 * 1024;
+    let (mut sums, mut size) = files(world, "phone");
+    for number in 10..70 {
+        let name = format!("photos/{number}");
+        let sum = write(&world.path("phone").join(&name), SIZE);
+        sums.insert(name, sum);
+        size += SIZE;
+    }
+    let args = [&["send"][..], &SENT, &["--to", to, "--limit", "1", "--json", "-q"]].concat();
+    let phone = world.start("phone", &args);
+    let bob = incoming(world, "bob");
+    wait_for("the beginning", || {
+        let film = length(&bob.join(".film.whimbrel-part")) > 0;
+        (film && bob.join(".photos.whimbrel-part/10").exists()).then_some(())
+    });
+    (phone, sums, size)
+}
+
+/// Everything is at bob's, and nothing else, and each file was told of once, with its sum, and came from its
+/// first byte on.
+fn all_has_arrived(world: &World, bob: Process, sums: &BTreeMap<String, String>) {
+    let mut told = ends(bob);
+    let directory = incoming(world, "bob");
+    assert_eq!(told.pop(), Some(json!({ "directory": directory.join("photos") })));
+    assert!(told.iter().all(|told| told["resumed_from"] == json!(0)), "{told:?}");
+    let mut found: Vec<&str> = told.iter().map(|told| told["sha256"].as_str().unwrap()).collect();
+    let mut expected: Vec<&str> = sums.values().map(String::as_str).collect();
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    let files: Vec<&str> = sums.keys().map(String::as_str).collect();
+    are_there(&directory, &files, sums);
+    assert!(names(&directory.join("photos/sub/empty")).is_empty());
+    assert_eq!(names(&directory), ["film", "first", "none", "photos"]);
+}
+
+#[test]
+fn files_that_are_sent_together_go_on_at_the_desk_which_has_none_of_them() {
+    let world = World::new();
+    let (bob, ticket) = receive_from(&world, &["phone", "desk"]);
+    let (phone, sums, size) = send_many(&world, &ticket);
+    assert_eq!(session(&world, "phone")["command"], "send");
+    let desk_id = world.id("desk");
+    let given = hand_off(&world, "phone", &desk_id);
+    let desk = world.start("desk", &[&take(&given)[..], &["--json", "-q"]].concat());
+    let all = sums.len() + 1;
+    assert_eq!(ends(phone), [json!({ "files": all, "moved_to": desk_id })]);
+    for name in SENT {
+        let path = world.path("phone").join(name);
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+    let sent = ends(desk).pop().unwrap();
+    assert_eq!((&sent["files"], &sent["size"], &sent["sent"]), (&json!(all), &json!(size), &json!(size)));
+    all_has_arrived(&world, bob, &sums);
+    // What was brought is gone with the command.
+    let state = fs::read_dir(world.path("desk").join(".local/share/whimbrel")).unwrap();
+    let files: Vec<_> =
+        state.map(Result::unwrap).filter(|found| found.file_type().unwrap().is_file()).collect();
+    assert!(files.is_empty(), "{files:?}");
+}
+
+#[test]
+fn files_that_are_sent_together_are_sent_on_where_they_were_if_the_receiver_does_not_let_the_desk_in() {
+    let world = World::new();
+    let (bob, ticket) = receive_from(&world, &["phone"]);
+    let (phone, sums, size) = send_many(&world, &ticket);
+    let given = hand_off(&world, "phone", &world.id("desk"));
+    let refused = world.start("desk", &[&take(&given)[..], &["--json", "-q"]].concat()).output(2 * LIMIT);
+    assert!(!refused.status.success() && refused.stderr.contains("stays at the other device"));
+    let sent = ends(phone).pop().unwrap();
+    assert_eq!((&sent["size"], &sent["sent"]), (&json!(size), &json!(size)));
+    all_has_arrived(&world, bob, &sums);
 }

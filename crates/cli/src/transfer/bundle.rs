@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::batch::MAX_ENTRIES;
@@ -21,6 +21,9 @@ use super::directory::{Directory, on_its_way};
 use super::message::MAX_DEPTH;
 use super::name;
 
+/// Bytes of the length of a head.
+const LENGTH: usize = 4;
+const OTHER: &str = "the other device sends what is no file; update the older program";
 /// Bytes of a head: the names of the deepest file.
 const MAX_HEAD: usize = 16 * 1024;
 /// Pieces of one batch: its files, and the directories above them.
@@ -46,14 +49,19 @@ pub(super) enum Kind {
 }
 
 impl Piece {
-    fn length(&self) -> u64 {
+    /// Bytes behind its head.
+    pub(super) fn length(&self) -> u64 {
         match self.kind {
             Kind::Directory => 0,
             Kind::Whole(length) | Kind::Part(length) => length,
         }
     }
 
-    fn head(&self) -> io::Result<Vec<u8>> {
+    /// What comes before its bytes.
+    ///
+    /// # Errors
+    /// When its names are too long.
+    pub(super) fn head(&self) -> io::Result<Vec<u8>> {
         let body = postcard::to_stdvec(self).map_err(io::Error::other)?;
         if body.len() > MAX_HEAD {
             return Err(io::Error::other("its names are too long"));
@@ -61,11 +69,37 @@ impl Piece {
         Ok([&(body.len() as u32).to_be_bytes()[..], &body].concat())
     }
 
+    /// Reads a whole head.
+    ///
+    /// # Errors
+    /// When it is none, or its names are refused.
+    pub(super) fn of_head(head: &[u8]) -> Result<Self> {
+        let body = head.get(LENGTH..).context(OTHER)?;
+        let (piece, rest) = postcard::take_from_bytes::<Self>(body).ok().context(OTHER)?;
+        if !rest.is_empty() {
+            bail!(OTHER);
+        }
+        piece.check()?;
+        Ok(piece)
+    }
+
     fn check(&self) -> Result<()> {
         if self.above.len() > MAX_DEPTH {
             bail!("the other device has too many directories in one another");
         }
         self.above.iter().chain([&self.name]).try_for_each(|name| name::check(name))
+    }
+}
+
+/// How long a head is that begins so.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn length_of_head(head: &[u8]) -> Result<usize> {
+    let Some(length) = head.first_chunk::<LENGTH>() else { return Ok(LENGTH) };
+    match u32::from_be_bytes(*length) as usize {
+        length @ 1..=MAX_HEAD => Ok(LENGTH + length),
+        _ => bail!(OTHER),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, anyhow, bail};
-use whimbrel_base::EndpointId;
+use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_names::KnownPeers;
 use whimbrel_transport::Connection;
 
@@ -52,7 +52,8 @@ pub(crate) struct Inbox {
     known: KnownPeers,
     /// Bytes that were taken, or room was kept for.
     taken: Mutex<u64>,
-    batches: Mutex<HashMap<(EndpointId, u64), Arc<Incoming>>>,
+    /// By their connections, whose peers may become others.
+    batches: Mutex<HashMap<(ConnectionId, u64), Arc<Incoming>>>,
     agreed: Mutex<HashSet<(EndpointId, String)>>,
 }
 
@@ -153,22 +154,22 @@ impl Inbox {
     }
 
     /// Adds a batch that was agreed to.
-    pub(super) fn begin(self: &Arc<Self>, peer: EndpointId, id: u64, batch: Incoming) -> Result<Running> {
+    pub(super) fn begin(self: &Arc<Self>, on: ConnectionId, id: u64, batch: Incoming) -> Result<Running> {
         let mut batches = lock(&self.batches);
-        if batches.contains_key(&(peer, id)) {
+        if batches.contains_key(&(on, id)) {
             bail!("the batch {id} is on its way already");
         }
         if batches.len() >= MAX_BATCHES {
             bail!("too many others send just now; try again later");
         }
         let batch = Arc::new(batch);
-        batches.insert((peer, id), batch.clone());
-        Ok(Running { inbox: self.clone(), key: (peer, id), batch })
+        batches.insert((on, id), batch.clone());
+        Ok(Running { inbox: self.clone(), key: (on, id), batch })
     }
 
     /// The batch that a file says it belongs to.
-    pub(super) fn batch(&self, peer: EndpointId, id: u64) -> Result<Arc<Incoming>> {
-        lock(&self.batches).get(&(peer, id)).cloned().ok_or_else(|| anyhow!("there is no such batch"))
+    pub(super) fn batch(&self, on: ConnectionId, id: u64) -> Result<Arc<Incoming>> {
+        lock(&self.batches).get(&(on, id)).cloned().ok_or_else(|| anyhow!("there is no such batch"))
     }
 }
 
@@ -189,7 +190,7 @@ fn question(who: &str, offer: &Offer) -> String {
 /// A batch while its first stream lasts.
 pub(super) struct Running {
     inbox: Arc<Inbox>,
-    key: (EndpointId, u64),
+    key: (ConnectionId, u64),
     pub(super) batch: Arc<Incoming>,
 }
 

@@ -148,7 +148,7 @@ impl Transfer<'_> {
         self.inbox.check_size(&offer.name, offer.size, true)?;
         match offer.part_of {
             Some(id) => {
-                let batch = self.inbox.batch(self.connection.peer_id(), id)?;
+                let batch = self.inbox.batch(self.connection.id(), id)?;
                 let place = batch.place(&self.inbox.destination, &self.connection, &offer).await?;
                 let arrived = if offer.directory {
                     batch.arrived().await;
@@ -177,7 +177,7 @@ impl Transfer<'_> {
     async fn whole_batch(&mut self, offer: &Offer, batch: Incoming) -> Result<Arrived, Trouble> {
         let agreed = self.inbox.agree(&self.connection, offer).await?;
         let id = offer.batch.as_ref().map_or(0, |batch| batch.id);
-        let running = self.inbox.begin(self.connection.peer_id(), id, batch)?;
+        let running = self.inbox.begin(self.connection.id(), id, batch)?;
         message::write(self.write, &Message::Accept).await.map_err(Trouble::Lost)?;
         self.read.mark();
         self.until_batch_ends(Whole { offer: offer.clone(), agreed, running }).await

@@ -198,7 +198,7 @@ impl Inbox {
         };
         let Some((read, write)) = take(told.whole) else { return Ok(Vec::new()) };
         let peer = connection.peer_id();
-        let running = self.begin(peer, batch.id, incoming)?;
+        let running = self.begin(connection.id(), batch.id, incoming)?;
         let incoming = running.batch.clone();
         let (id, size) = (batch.id, told.announced.size);
         let name = format!("{} files", batch.entries);

@@ -62,6 +62,71 @@ pub(super) struct Part {
     pub(super) chunks: bool,
 }
 
+/// Several files that are being sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Going {
+    /// What people call the peer.
+    pub(crate) peer: String,
+    /// As they were announced.
+    pub(super) announced: Announced,
+    /// The stream on which their end is to be said.
+    pub(super) stream: u64,
+    /// Those that have begun.
+    pub(super) parts: Vec<PartGoing>,
+    /// Of those that have arrived: their bytes, those that the peer had before, and those that went on the
+    /// way.
+    pub(super) size: u64,
+    pub(super) resumed_from: u64,
+    pub(super) carried: u64,
+    /// Files that the peer did not take, or that could not be read.
+    pub(super) refused: u64,
+    /// Bytes that are fetched before the connection comes.
+    pub(crate) length: u64,
+}
+
+/// A file that is being sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PartGoing {
+    pub(super) stream: u64,
+    pub(super) name: String,
+    /// Bytes that the peer had before.
+    pub(super) before: u64,
+    /// Bytes that are in the stream, or wait to be, and those behind them.
+    pub(super) at: u64,
+    pub(super) left: u64,
+    /// They go in chunks.
+    pub(super) chunks: bool,
+    /// Bytes that were written into the stream.
+    pub(super) carried: u64,
+    /// What is to be written into it before what is left.
+    pub(super) waiting: Vec<u8>,
+}
+
+impl Going {
+    /// How many files there are, and directories with nothing in them.
+    pub(crate) fn entries(&self) -> u64 {
+        self.announced.entries
+    }
+
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        let (name, waiting) = ("f".to_owned(), b"x".to_vec());
+        let (before, at, left, carried) = (1, 2, 3, 4);
+        let part = PartGoing { stream: 8, name, before, at, left, chunks: true, carried, waiting };
+        Self {
+            peer: "p".to_owned(),
+            announced: Announced { id: 9, entries: 3, names: 1, shown: vec!["d".to_owned()], size: 300 },
+            stream: 4,
+            parts: vec![part],
+            size: 5,
+            resumed_from: 6,
+            carried: 7,
+            refused: 0,
+            length: 300,
+        }
+    }
+}
+
 impl Together {
     /// As the peer has announced them.
     pub(crate) fn announced(&self) -> Batch {

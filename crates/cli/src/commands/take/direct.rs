@@ -55,6 +55,7 @@ async fn go_on(
         State::Together(files) => {
             receive::go_on_together(globals, network, (giver, files), (directory, json)).await
         }
+        State::Going(files) => send::go_on_together(globals, network, (giver, files), json).await,
         State::Sending(file) => send::go_on(globals, network, (giver, file), json).await,
     }
 }

@@ -9,11 +9,8 @@ use rustix::fs::Mode;
 use super::super::destination::Destination;
 use super::super::directory::{Directory, on_its_way};
 use super::super::partial::{Locked, Partial};
-use super::{Kind, MAX_HEAD, MAX_PIECES, Piece, Roots};
+use super::{Kind, MAX_PIECES, OTHER, Piece, Roots, length_of_head};
 use crate::output::bytes;
-
-const LENGTH: usize = 4;
-const OTHER: &str = "the other device sends what is no file; update the older program";
 
 /// What comes of several files. It is removed when this is dropped, unless it is [to stay](Self::stays).
 pub(in crate::transfer) struct Unpack {
@@ -78,11 +75,7 @@ impl Unpack {
         let n = (length_of_head(&head)? - head.len()).min(bytes.len());
         head.extend_from_slice(&bytes[..n]);
         if head.len() == length_of_head(&head)? {
-            let (piece, rest) = postcard::take_from_bytes::<Piece>(&head[LENGTH..]).ok().context(OTHER)?;
-            if !rest.is_empty() {
-                bail!(OTHER);
-            }
-            self.begin(piece)?;
+            self.begin(Piece::of_head(&head)?)?;
         } else {
             self.reading = Reading::Head(head);
         }
@@ -107,7 +100,6 @@ impl Unpack {
     }
 
     fn begin(&mut self, piece: Piece) -> Result<()> {
-        piece.check()?;
         if self.made.len() >= MAX_PIECES {
             bail!("the other device has more than {MAX_PIECES} files and directories");
         }
@@ -177,15 +169,6 @@ impl Drop for Unpack {
         if !self.stays {
             self.roots.remove(&self.made);
         }
-    }
-}
-
-/// How long a head is that begins so.
-fn length_of_head(head: &[u8]) -> Result<usize> {
-    let Some(length) = head.first_chunk::<LENGTH>() else { return Ok(LENGTH) };
-    match u32::from_be_bytes(*length) as usize {
-        length @ 1..=MAX_HEAD => Ok(LENGTH + length),
-        _ => bail!(OTHER),
     }
 }
 
