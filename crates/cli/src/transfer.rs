@@ -40,8 +40,8 @@ mod inbox;
 mod item;
 mod message;
 mod name;
-mod outcome;
 pub(crate) mod outbox;
+mod outcome;
 pub(crate) mod outflow;
 pub(crate) mod pace;
 mod partial;
@@ -114,6 +114,10 @@ pub(crate) fn decode_anything(bytes: &[u8]) {
         if let Some(of) = &offer.batch {
             let _ = batch::Incoming::new(of, offer.size);
         }
+    }
+    // Of several files that move: what is no head is refused, and nothing is made of it.
+    if bundle::length_of_head(bytes).is_ok() {
+        let _ = bundle::Piece::of_head(bytes);
     }
     let mut rest = bytes;
     while let Some((word, body)) = rest.split_first_chunk() {

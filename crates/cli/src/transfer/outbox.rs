@@ -1,5 +1,5 @@
-//! Several files on their way out together. They can stop, each behind any of its bytes, and go on there or at another
-//! device.
+//! Several files on their way out together. They can stop, each behind any of its bytes, and go on there or
+//! at another device.
 
 mod away;
 mod kept;

@@ -113,8 +113,8 @@ fn tell_all(
     let seconds = start.elapsed().as_secs_f64();
     if json {
         return output::json(&json!({
-            "files": files, "to": peer, "size": sent.size, "sent": sent.size.saturating_sub(sent.resumed_from),
-            "resumed_from": sent.resumed_from, "carried": sent.carried, "seconds": seconds,
+            "files": files, "to": peer, "size": sent.size,
+            "sent": sent.size.saturating_sub(sent.resumed_from), "resumed_from": sent.resumed_from, "carried": sent.carried, "seconds": seconds,
         }));
     }
     if quiet {

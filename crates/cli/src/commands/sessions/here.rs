@@ -102,8 +102,7 @@ fn stays(report: &Report, wanted: &str) -> Option<Failure> {
     report.connections.iter().find(|connection| connection.id.starts_with(wanted))?;
     let message = match report.command.as_str() {
         SEND => {
-            "this `whimbrel send` does not move yet: it does once the receiver has said that it takes what is \
-                 sent"
+            "this `whimbrel send` does not move yet: it does once the receiver has said that it takes it"
                 .to_owned()
         }
         command => format!("this connection of `whimbrel {}` does not move", plain(command, LONGEST)),

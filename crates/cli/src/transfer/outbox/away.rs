@@ -1,5 +1,5 @@
-//! What is left to send of several files, as it goes to another device: of each that has begun the rest and the sum of
-//! the whole, and then those that have not, as pieces of a [bundle](super::super::bundle).
+//! What is left to send of several files, as it goes to another device: of each that has begun the rest and
+//! the sum of the whole, and then those that have not, as pieces of a [bundle](super::super::bundle).
 
 use std::io;
 
