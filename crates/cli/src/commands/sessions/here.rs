@@ -101,10 +101,8 @@ pub(super) async fn tell_what_stays(quiet: bool) -> Result<()> {
 fn stays(report: &Report, wanted: &str) -> Option<Failure> {
     report.connections.iter().find(|connection| connection.id.starts_with(wanted))?;
     let message = match report.command.as_str() {
-        SEND => {
-            "this `whimbrel send` does not move yet: it does once the receiver has said that it takes it"
-                .to_owned()
-        }
+        SEND => "this `whimbrel send` does not move yet: it does once the receiver has said that it takes it"
+            .to_owned(),
         command => format!("this connection of `whimbrel {}` does not move", plain(command, LONGEST)),
     };
     Some(Failure::new(Failure::REFUSED, message))
