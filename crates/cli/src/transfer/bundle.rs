@@ -166,12 +166,14 @@ mod tests {
         Piece { above, name: name.to_owned(), kind }
     }
 
-    /// A directory that is being filled, with a file, a part of one, an empty one, and a directory in it; and
-    /// a part of a file beside it.
+    /// A directory that is being filled, with a file, a part of one that is to replace another, an empty one,
+    /// and a directory in it; and a part of a file beside it.
     fn filled(at: &Path) -> (Roots, Vec<Piece>) {
         let top = at.join(".top.whimbrel-part");
         fs::create_dir_all(top.join("sub/none")).unwrap();
-        for (file, bytes) in [("a", "abc"), ("sub/b", ""), ("sub/.c.whimbrel-part", "cd"), (".mine", "x")] {
+        for (file, bytes) in
+            [("a", "abc"), ("sub/b", ""), ("sub/.c.whimbrel-part", "cd"), (".mine", "x"), ("sub/c", "old")]
+        {
             fs::write(top.join(file), bytes).unwrap();
         }
         fs::write(at.join(".film.whimbrel-part"), "film").unwrap();
@@ -214,6 +216,7 @@ mod tests {
             assert_eq!(read(".top.whimbrel-part/a"), b"abc");
             assert_eq!(read(".top.whimbrel-part/sub/b"), b"");
             assert_eq!(read(".top.whimbrel-part/sub/.c.whimbrel-part"), b"cd");
+            assert_eq!(read(".top.whimbrel-part/sub/c"), b"old");
             assert!(to.path().join(".top.whimbrel-part/sub/none").is_dir());
             assert!(!to.path().join(".top.whimbrel-part/.mine").exists());
         }

@@ -125,7 +125,10 @@ impl Unpack {
             bail!("{name} has more than the {} that are taken of a file (--max-size)", bytes(self.most));
         }
         let directory = self.directory(&piece.above)?;
-        is_free(&directory, name)?;
+        // In a directory that is being filled all is of this transfer: a part may replace what is whole.
+        if piece.above.is_empty() {
+            is_free(&directory, name)?;
+        }
         let mut partial = Partial::open(&directory, name, false, self.roots.destination.modes.file)?;
         partial.clear().with_context(|| format!("cannot clear what was there of {name}"))?;
         Ok(Body { partial, left, whole: matches!(piece.kind, Kind::Whole(_)) })
