@@ -55,7 +55,7 @@ pub(crate) struct Outbox {
 /// How something that ran has ended.
 enum Ended {
     Arrived(Sent),
-    Stopped(Outflow),
+    Stopped(Box<Outflow>),
 }
 
 /// What the receiver did not take, or could not be read.
@@ -70,12 +70,12 @@ impl Refused {
         if self.told.len() < MOST_TOLD {
             self.told.push(why);
         } else {
-            self.more += 1;
+            self.more = self.more.saturating_add(1);
         }
     }
 
     fn count(&self) -> u64 {
-        self.told.len() as u64 + self.more
+        self.more.saturating_add(self.told.len() as u64)
     }
 
     fn text(&self) -> String {
@@ -170,7 +170,7 @@ impl Outbox {
     fn note(&mut self, ended: Result<(String, Result<Ended, Trouble>), JoinError>) -> Result<(), Trouble> {
         let (shown, result) = ended.map_err(|error| Trouble::Here(error.into()))?;
         match result {
-            Ok(Ended::Stopped(outflow)) => self.stopped.push(outflow),
+            Ok(Ended::Stopped(outflow)) => self.stopped.push(*outflow),
             Ok(Ended::Arrived(one)) => {
                 self.sent.size = self.sent.size.saturating_add(one.size);
                 self.sent.resumed_from = self.sent.resumed_from.saturating_add(one.resumed_from);
@@ -255,7 +255,7 @@ async fn carry(
 ) -> Result<Ended, Trouble> {
     let poured = tokio::select! {
         poured = outflow.pour(pace, board) => poured,
-        () = is_to_stop(stop) => return Ok(Ended::Stopped(outflow)),
+        () = is_to_stop(stop) => return Ok(Ended::Stopped(Box::new(outflow))),
     };
     outflow.explain(poured).await?;
     outflow.end().await.map(Ended::Arrived)

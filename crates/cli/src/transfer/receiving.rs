@@ -357,6 +357,8 @@ impl Transfer<'_> {
         if !offer.open_ended {
             coming.room.keep(*at, offer.size - at)?;
         }
+        // What was said before is used, also if this is halted before it reads anything.
+        self.read.mark();
         let (ties, of) = (self.ties, self.of.clone());
         let is_part = of.is_some();
         let is_to_halt = async move {

@@ -94,7 +94,7 @@ pub(crate) async fn go_on_together(
             return Err(error.context("the files stay at the other device"));
         }
     };
-    giver.fetch(told.length, |bytes| kept.take(bytes)).await?;
+    giver.fetch(told.length, &mut |bytes: &[u8]| kept.take(bytes)).await?;
     let connection = giver.accept(network).await.context("what was fetched of the files is removed")?;
     output::note(
         globals.quiet,
@@ -167,7 +167,7 @@ async fn fetch(
             return Err(error.context("the file stays at the other device"));
         }
     };
-    giver.fetch(so_far.at(), |bytes| kept.write(bytes)).await?;
+    giver.fetch(so_far.at(), &mut |bytes: &[u8]| kept.write(bytes)).await?;
     let connection = giver.accept(network).await.context("what was fetched of the file is removed")?;
     kept.stays();
     Ok((connection, Arc::new(inbox)))

@@ -218,8 +218,9 @@ impl Taker {
             }
         };
         let arrived = (State::File(self.arriving(&file)), file.so_far.at());
+        let mut read = |into: &mut [u8]| held.read(into);
         let outcome = tokio::select! {
-            outcome = asked.give_file(connection, arrived, |into| held.read(into)) => outcome,
+            outcome = asked.give_file(connection, arrived, &mut read) => outcome,
             () = self.tie.is_to_halt() => overtaken(),
         };
         let which = Which::File(file.so_far.name().to_owned());
@@ -246,8 +247,9 @@ impl Taker {
         };
         let length = told.length;
         let arrived = (State::Together(told), length);
+        let mut read = |into: &mut [u8]| held.read(into);
         let outcome = tokio::select! {
-            outcome = asked.give_file(connection, arrived, |into| held.read(into)) => outcome,
+            outcome = asked.give_file(connection, arrived, &mut read) => outcome,
             () = self.tie.is_to_halt() => overtaken(),
         };
         if matches!(outcome, Moved::Moved(_)) {

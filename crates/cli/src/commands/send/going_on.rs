@@ -87,7 +87,7 @@ pub(crate) async fn go_on_together(
             return Err(error.context("the files stay at the other device"));
         }
     };
-    giver.fetch(told.length, |bytes| kept.keep(bytes)).await?;
+    giver.fetch(told.length, &mut |bytes: &[u8]| kept.keep(bytes)).await?;
     let connection = giver.accept(network).await?;
     output::note(globals.quiet, format!("what is left of {files} files to {peer} goes on from here"));
     let outbox = Outbox::going_on(told, kept, &connection)?;
@@ -114,7 +114,8 @@ fn tell_all(
     if json {
         return output::json(&json!({
             "files": files, "to": peer, "size": sent.size,
-            "sent": sent.size.saturating_sub(sent.resumed_from), "resumed_from": sent.resumed_from, "carried": sent.carried, "seconds": seconds,
+            "sent": sent.size.saturating_sub(sent.resumed_from), "resumed_from": sent.resumed_from,
+            "carried": sent.carried, "seconds": seconds,
         }));
     }
     if quiet {
@@ -150,7 +151,7 @@ async fn fetch(network: &Network, mut giver: Giver, file: &Leaving) -> Result<(C
             return Err(error.context("the file stays at the other device"));
         }
     };
-    giver.fetch(file.left + SUM as u64, |bytes| fetched.keep(bytes)).await?;
+    giver.fetch(file.left + SUM as u64, &mut |bytes: &[u8]| fetched.keep(bytes)).await?;
     let connection = giver.accept(network).await?;
     Ok((connection, fetched))
 }

@@ -88,7 +88,8 @@ async fn give(asked: Asked, connection: &Connection, outflow: &mut Outflow, peer
         Ok((stopped, mut left)) => {
             let length = left.length();
             let state = State::Sending(leaving(stopped, stream, peer));
-            asked.give_file(connection, (state, length), |into| left.read(into)).await
+            let mut read = |into: &mut [u8]| left.read(into);
+            asked.give_file(connection, (state, length), &mut read).await
         }
         Err(why) => {
             asked.refuse(&why);

@@ -74,7 +74,8 @@ async fn give(
         Ok((going, mut away)) => {
             let length = going.length;
             let state = State::Going(going);
-            Ok(asked.give_file(connection, (state, length), |into| away.read(into)).await)
+            let mut read = |into: &mut [u8]| away.read(into);
+            Ok(asked.give_file(connection, (state, length), &mut read).await)
         }
         Err(error) => {
             let why = failure::line(&error);

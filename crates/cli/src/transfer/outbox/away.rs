@@ -73,8 +73,8 @@ fn part(stopped: Stopped, stream: u64) -> PartGoing {
 impl Away<'_> {
     fn length(&self) -> io::Result<u64> {
         let too_much = || io::Error::other("it is too much");
-        let parts = self.parts.iter().map(Left::length);
-        let parts = parts.fold(Some(0_u64), |sum, length| sum?.checked_add(length)).ok_or_else(too_much)?;
+        let mut parts = self.parts.iter().map(Left::length);
+        let parts = parts.try_fold(0_u64, u64::checked_add).ok_or_else(too_much)?;
         self.items.iter().try_fold(parts, |sum, (piece, _)| {
             let length = piece.length().checked_add(piece.head()?.len() as u64);
             length.and_then(|length| sum.checked_add(length)).ok_or_else(too_much)
