@@ -15,7 +15,12 @@ use serde_json::json;
 use typed::{hand_off, random, session, sum, take};
 
 const INBOX: &str = "inbox.phone.bob@example.org";
+/// What is so small that it is whole soon.
+const SMALL: usize = 256 * 1024;
+/// A second of what [`send`] sends.
 const MIB: usize = 1 << 20;
+/// The film, where those who take it are to have time for that while it is on its way.
+const FILM: usize = 24 * MIB;
 /// What is sent, in this order.
 const SENT: [&str; 4] = ["first", "film", "none", "photos"];
 /// Files that are in no directory.
@@ -28,14 +33,14 @@ fn incoming(world: &World, device: &str) -> PathBuf {
     directory
 }
 
-/// Files of a user: a small one, a large one that is under way for long, an empty one, and those of a
-/// directory, in which another directory has nothing in it. Returns the sums of all files by their paths, and
-/// how long they are.
-fn files(world: &World, user: &str) -> (BTreeMap<String, String>, usize) {
+/// Files of a user: a small one, a film of so many bytes, an empty one, and those of a directory, in which
+/// another directory has nothing in it. Returns the sums of all files by their paths, and how long they are.
+fn files(world: &World, user: &str, film: usize) -> (BTreeMap<String, String>, usize) {
     world.id(user);
     let home = world.path(user);
     fs::create_dir_all(home.join("photos/sub/empty")).unwrap();
-    let all = [("first", MIB), ("film", 45 * MIB), ("none", 0), ("photos/one", MIB), ("photos/sub/two", MIB)];
+    let all =
+        [("first", SMALL), ("film", film), ("none", 0), ("photos/one", SMALL), ("photos/sub/two", SMALL)];
     let mut sums = BTreeMap::new();
     for (name, size) in all {
         sums.insert(name.to_owned(), write(&home.join(name), size));
@@ -110,7 +115,7 @@ fn ends(device: Process) -> Vec<serde_json::Value> {
 #[test]
 fn several_files_go_from_device_to_device_and_their_sender_sends_each_byte_once() {
     let (world, _names) = World::with_names();
-    let (sums, size) = files(&world, "ada");
+    let (sums, size) = files(&world, "ada", FILM);
     let phone = receive(&world);
     let ada = send(&world);
     until_in_the_middle(&world);
@@ -150,7 +155,7 @@ fn several_files_go_from_device_to_device_and_their_sender_sends_each_byte_once(
 #[test]
 fn several_files_stay_where_they_were_if_a_name_is_taken_there_and_arrive_whole() {
     let (world, _names) = World::with_names();
-    let (sums, size) = files(&world, "ada");
+    let (sums, size) = files(&world, "ada", FILM);
     let phone = receive(&world);
     let ada = send(&world);
     until_in_the_middle(&world);
@@ -187,13 +192,12 @@ fn receive_from(world: &World, devices: &[&str]) -> (Process, String) {
 /// The phone sends its files and so many more in the directory that most of these have not begun when the
 /// first ones have arrived. Returns what is to arrive, and how many bytes that are.
 fn send_many(world: &World, to: &str) -> (Process, BTreeMap<String, String>, usize) {
-    const SIZE: usize = 256 * 1024;
-    let (mut sums, mut size) = files(world, "phone");
+    let (mut sums, mut size) = files(world, "phone", 6 * MIB);
     for number in 10..70 {
         let name = format!("photos/{number}");
-        let sum = write(&world.path("phone").join(&name), SIZE);
+        let sum = write(&world.path("phone").join(&name), SMALL);
         sums.insert(name, sum);
-        size += SIZE;
+        size += SMALL;
     }
     let args = [&["send"][..], &SENT, &["--to", to, "--limit", "1", "--json", "-q"]].concat();
     let phone = world.start("phone", &args);
