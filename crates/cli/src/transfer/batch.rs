@@ -223,7 +223,7 @@ impl Root {
             }
             Ok(directory)
         };
-        let directory = claim.open(open).await?;
+        let directory = claim.open(&open).await?;
         Ok(Self { directory, hidden: true, _claim: claim })
     }
 

@@ -48,7 +48,7 @@ impl Inbox {
         let claim = self.destination.claim(so_far.offer.path(), connection)?;
         let mode = self.destination.modes.file;
         let opening = || Partial::open(&place.directory, name, place.replace, mode);
-        let mut partial = claim.open(opening).await?;
+        let mut partial = claim.open(&opening).await?;
         let failed = || format!("cannot read what has arrived of {name}");
         if block_in_place(|| partial.begin_anew()).with_context(failed)? != so_far.at() {
             bail!("what had arrived of {name} was changed");

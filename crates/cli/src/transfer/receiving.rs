@@ -237,7 +237,7 @@ impl Transfer<'_> {
         }
         let mode = self.inbox.destination.modes.file;
         let open = || Partial::open(&place.directory, name, place.replace, mode);
-        let mut partial = claim.open(open).await?;
+        let mut partial = claim.open(&open).await?;
         let filled = self.fill(&mut partial, offer, &key, begun).await;
         Self::finish(partial, filled, batch).await
     }
@@ -253,7 +253,7 @@ impl Transfer<'_> {
             None => (Place { directory: directory.clone(), replace: *overwrite }, None),
         };
         let open = || Partial::open(&place.directory, &offer.name, place.replace, modes.file);
-        let mut partial = claim.open(open).await?;
+        let mut partial = claim.open(&open).await?;
         let (present, hasher) = block_in_place(|| partial.present()).map_err(Trouble::Lost)?;
         if present != so_far.at {
             // Somebody has changed it: the sender is asked anew.

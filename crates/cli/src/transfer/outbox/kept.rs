@@ -10,6 +10,7 @@ use whimbrel_transport::{Connection, Stream};
 use super::super::batch::MAX_ENTRIES;
 use super::super::bundle::{Kind, Piece, length_of_head};
 use super::super::item::{Bytes, Item};
+use super::super::name;
 use super::super::outflow::{MOST_WAITING, Outflow, SUM, Sent, Stopped};
 use super::super::spool::Spool;
 use super::super::together::{Going, PartGoing};
@@ -132,7 +133,7 @@ fn check(told: &Going) -> Result<()> {
     if told.length > MOST {
         bail!("more than {} GiB are left of them", MOST >> 30);
     }
-    Ok(())
+    told.parts.iter().try_for_each(|part| name::check(&part.name))
 }
 
 impl Outbox {
@@ -234,6 +235,7 @@ mod tests {
             ),
             (told(vec![part(5, 2); PARALLEL + 1], 100), "no files can be"),
             (told(Vec::new(), MOST + 1), "64 GiB"),
+            (told(vec![PartGoing { name: "\x1b[2J".to_owned(), ..part(5, 2) }], 100), "control characters"),
         ] {
             let error = check(&wrong).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
