@@ -33,7 +33,7 @@ pub(super) const PARALLEL: usize = 16;
 /// Refusals that are told one by one.
 const MOST_TOLD: usize = 5;
 /// For what is just beginning or ending to do so.
-const STOP_LIMIT: Duration = Duration::from_secs(8);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Several files on their way out.
 pub(crate) struct Outbox {

@@ -24,8 +24,8 @@ use crate::tunnel;
 const STREAMS: u32 = 32;
 /// Results that wait to be told.
 const RESULTS: usize = 64;
-/// How long a file may take to halt, of which nothing is read in the moment.
-const HALT_LIMIT: Duration = Duration::from_secs(2);
+/// How long files may take to halt that begin or end in the moment: a disk may be slow.
+const HALT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Something on the connection is neither halted nor over.
 const BUSY: &str = "a file begins or ends just now; try again";
