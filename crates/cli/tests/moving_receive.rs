@@ -347,3 +347,40 @@ async fn what_has_come_of_a_chunk_is_used_where_the_file_goes_on_here_or_there()
     assert!(fs::read(incoming(&world, "tablet").join("film")).unwrap() == film);
     ada.close(LIMIT).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_to_halt_before_its_first_byte_goes_on_from_there() {
+    let world = World::new();
+    let (film, directory) = (random(PIECE), incoming(&world, "phone"));
+    let directory = directory.to_str().unwrap();
+    let args = ["receive", "--allow", "any", "--yes", "--dir", directory, "--json", "-q", "--once"];
+    let mut phone = world.start("phone", &args);
+    let at: Ticket = phone.next_json()["ticket"].as_str().unwrap().parse().unwrap();
+    let own = || ManualMonitor::new(["127.0.0.1".parse().unwrap()]);
+    let ada = whimbrel::Endpoint::builder().monitor(own()).bind().await.unwrap();
+    let connection = ada.connect(at).await.unwrap();
+    let mut talk = Talk(connection.open_stream().await.unwrap());
+    talk.say(&json!({ "type": "offer", "version": 1, "name": "film", "size": film.len() })).await;
+    talk.hears("want").await;
+    let desk = whimbrel::Endpoint::builder().monitor(own()).bind().await.unwrap();
+    let given = hand_off(&world, "phone", &desk.id().to_string());
+    let over = desk.connect(given.1.parse::<Ticket>().unwrap()).await.unwrap();
+    // The sender says where it begins after the file was to halt, and before that is given up.
+    let late = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        talk.say(&json!({ "type": "start", "offset": 0 })).await;
+    };
+    let asking = async { tokio::join!(ask(&over, &given.0), late) };
+    let ((answer, stream), ()) = tokio::time::timeout(LIMIT, asking).await.unwrap();
+    assert!(answer.starts_with(&[0, 3]), "a file is given: {answer:?}");
+    // The desk goes away, and the file goes on where it was.
+    drop((stream, over));
+    desk.close(LIMIT).await;
+    tokio::time::timeout(LIMIT, talk.0.write_all(&film)).await.unwrap().unwrap();
+    talk.say(&json!({ "type": "end", "sha256": sum(&film) })).await;
+    talk.hears("done").await;
+    assert_eq!(phone.next_json()["sha256"], sum(&film).as_str());
+    phone.output(LIMIT).succeeded();
+    assert!(fs::read(incoming(&world, "phone").join("film")).unwrap() == film);
+    ada.close(LIMIT).await;
+}

@@ -369,8 +369,9 @@ impl Transfer<'_> {
             }
         };
         let taken = tokio::select! {
-            taken = self.take_rest(&mut coming, &so_far, shown) => Some(taken),
+            biased;
             () = is_to_halt => None,
+            taken = self.take_rest(&mut coming, &so_far, shown) => Some(taken),
         };
         let at = coming.at;
         match taken {

@@ -245,3 +245,39 @@ impl KeptTogether {
         self.0.take(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use whimbrel_names::KnownPeers;
+
+    use super::super::{Consent, Limits};
+    use super::*;
+    use crate::progress::Board;
+
+    #[test]
+    fn what_no_files_on_their_way_can_be_is_refused_before_a_byte_of_it_is_here() {
+        let directory = tempfile::tempdir().unwrap();
+        let known = KnownPeers::in_file(directory.path().join("known_peers"));
+        let limits = Limits { file: u64::MAX, total: u64::MAX };
+        let (consent, board) = (Consent::Given, Board::new(true));
+        let inbox = Inbox::open(directory.path(), false, limits, consent, known, board).unwrap();
+        let example = Together::example;
+        assert!(inbox.keep_together(&example()).is_ok());
+        let part = || example().parts.remove(0);
+        let with = |part: Part| Together { parts: vec![part], ..example() };
+        let waiting = |bytes| Silent { stream: 1, waiting: vec![0; bytes] };
+        for (wrong, says) in [
+            (with(Part { name: "../f".to_owned(), ..part() }), "is a path"),
+            (with(Part { above: vec!["..".to_owned()], ..part() }), "is a path"),
+            (with(Part { before: 3, ..part() }), "than there can be"),
+            (with(Part { at: 301, ..part() }), "than there can be"),
+            (Together { silent: vec![waiting(0); MOST], ..example() }, "under way"),
+            (Together { whole: waiting(source::MOST + 1), ..example() }, "under way"),
+            (Together { arrived: 3, ..example() }, "what cannot be"),
+        ] {
+            let error = inbox.keep_together(&wrong).err().unwrap().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}
