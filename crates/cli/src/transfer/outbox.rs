@@ -124,11 +124,6 @@ impl Outbox {
         self.write.stream().connection()
     }
 
-    /// How many files there are in all, and directories with nothing in them.
-    pub(crate) fn entries(&self) -> u64 {
-        self.announced.entries
-    }
-
     /// Sends everything. Cancel-safe: can be begun again, or go on elsewhere.
     ///
     /// # Errors
