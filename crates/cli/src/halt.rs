@@ -116,6 +116,16 @@ impl<T> Ties<T> {
         }
     }
 
+    /// Returns once the part is to halt. Cancel-safe.
+    pub(crate) async fn part_is_to_halt(&self) {
+        self.part.is_to_halt().await;
+    }
+
+    /// Gives what was halted to the one that halts the part.
+    pub(crate) async fn give_to_part(&self, halted: T) {
+        self.part.give(halted).await;
+    }
+
     /// Gives what was halted to the one that halts everything, if it does, and else to the other one.
     pub(crate) async fn give(&self, halted: T) {
         let to = if *self.all.halt.borrow() { &self.all } else { &self.part };
@@ -193,6 +203,20 @@ mod tests {
         drop(ties);
         assert_eq!(all.halt(Duration::from_secs(60)).await, [7]);
         assert!(running.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_only_of_a_part_is_not_halted_with_everything() {
+        let (all, mut part) = (Halter::<u32>::new(), Halter::new());
+        let ties = Ties::new(all.tie(), part.tie());
+        let running = tokio::spawn(async move {
+            ties.part_is_to_halt().await;
+            ties.give_to_part(7).await;
+        });
+        let stays = all.halt(Duration::from_millis(20)).await;
+        assert!(stays.is_empty() && !running.is_finished());
+        let ended = async { assert!(running.await.is_ok()) };
+        assert_eq!(part.pause(ended, Duration::from_secs(60)).await, (vec![7], true));
     }
 
     #[tokio::test]

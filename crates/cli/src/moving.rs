@@ -32,6 +32,6 @@ const GONE: &str = "the other device has gone";
 const LIMIT: Duration = Duration::from_secs(20);
 /// For the other side to say something, or to hear it.
 const WORD_LIMIT: Duration = Duration::from_secs(10);
-/// For the device that has a session to say how far it is: it halts its streams (5 s at most), waits for programs to
-/// read (5 s) and says it ([`WORD_LIMIT`]).
+/// For the device that has a session to say how far it is: it halts its streams (5 s at most) and waits for programs
+/// to read (5 s), or stops what it sends (10 s), and says it ([`WORD_LIMIT`]).
 const ANSWER_LIMIT: Duration = Duration::from_secs(25);

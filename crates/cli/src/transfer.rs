@@ -30,20 +30,27 @@
 mod answers;
 mod asking;
 mod batch;
+mod bundle;
 mod chunk;
+mod coming;
 mod destination;
 mod directory;
 mod elsewhere;
 mod inbox;
+mod item;
 mod message;
 mod name;
+pub(crate) mod outbox;
+mod outcome;
 pub(crate) mod outflow;
 pub(crate) mod pace;
 mod partial;
 pub(crate) mod receiving;
 pub(crate) mod sending;
+pub(crate) mod several;
 pub(crate) mod source;
 pub(crate) mod spool;
+pub(crate) mod together;
 pub(crate) mod tree;
 pub(crate) mod underway;
 
@@ -107,6 +114,10 @@ pub(crate) fn decode_anything(bytes: &[u8]) {
         if let Some(of) = &offer.batch {
             let _ = batch::Incoming::new(of, offer.size);
         }
+    }
+    // Of several files that move: what is no head is refused, and nothing is made of it.
+    if bundle::length_of_head(bytes).is_ok() {
+        let _ = bundle::Piece::of_head(bytes);
     }
     let mut rest = bytes;
     while let Some((word, body)) = rest.split_first_chunk() {

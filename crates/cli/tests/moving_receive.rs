@@ -348,25 +348,39 @@ async fn what_has_come_of_a_chunk_is_used_where_the_file_goes_on_here_or_there()
     ada.close(LIMIT).await;
 }
 
-#[test]
-fn several_files_that_are_sent_together_stay_where_they_are() {
-    let (world, _names) = World::with_names();
-    let desk_id = world.id("desk");
-    world.id("ada");
-    let files: Vec<_> = (0..30).map(|number| (format!("f{number}"), random(PIECE))).collect();
-    for (name, bytes) in &files {
-        fs::write(world.path("ada").join(name), bytes).unwrap();
-    }
-    let phone = receive(&world);
-    let mut args = vec!["send", "--to", INBOX, "--limit", "1", "-q"];
-    args.extend(files.iter().map(|(name, _)| name.as_str()));
-    // So slowly that a busy machine has time to ask for them.
-    let ada = world.start("ada", &args);
-    let given = hand_off(&world, "phone", &desk_id);
-    take_at(&world, "desk", &given).output(LIMIT).failed(5, &["only one file by itself moves"]);
-    ada.output(3 * LIMIT).succeeded();
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_to_halt_before_its_first_byte_goes_on_from_there() {
+    let world = World::new();
+    let (film, directory) = (random(PIECE), incoming(&world, "phone"));
+    let directory = directory.to_str().unwrap();
+    let args = ["receive", "--allow", "any", "--yes", "--dir", directory, "--json", "-q", "--once"];
+    let mut phone = world.start("phone", &args);
+    let at: Ticket = phone.next_json()["ticket"].as_str().unwrap().parse().unwrap();
+    let own = || ManualMonitor::new(["127.0.0.1".parse().unwrap()]);
+    let ada = whimbrel::Endpoint::builder().monitor(own()).bind().await.unwrap();
+    let connection = ada.connect(at).await.unwrap();
+    let mut talk = Talk(connection.open_stream().await.unwrap());
+    talk.say(&json!({ "type": "offer", "version": 1, "name": "film", "size": film.len() })).await;
+    talk.hears("want").await;
+    let desk = whimbrel::Endpoint::builder().monitor(own()).bind().await.unwrap();
+    let given = hand_off(&world, "phone", &desk.id().to_string());
+    let over = desk.connect(given.1.parse::<Ticket>().unwrap()).await.unwrap();
+    // The sender says where it begins after the file was to halt, and before that is given up.
+    let late = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        talk.say(&json!({ "type": "start", "offset": 0 })).await;
+    };
+    let asking = async { tokio::join!(ask(&over, &given.0), late) };
+    let ((answer, stream), ()) = tokio::time::timeout(LIMIT, asking).await.unwrap();
+    assert!(answer.starts_with(&[0, 3]), "a file is given: {answer:?}");
+    // The desk goes away, and the file goes on where it was.
+    drop((stream, over));
+    desk.close(LIMIT).await;
+    tokio::time::timeout(LIMIT, talk.0.write_all(&film)).await.unwrap().unwrap();
+    talk.say(&json!({ "type": "end", "sha256": sum(&film) })).await;
+    talk.hears("done").await;
+    assert_eq!(phone.next_json()["sha256"], sum(&film).as_str());
     phone.output(LIMIT).succeeded();
-    for (name, bytes) in &files {
-        assert!(fs::read(incoming(&world, "phone").join(name)).unwrap() == *bytes, "{name}");
-    }
+    assert!(fs::read(incoming(&world, "phone").join("film")).unwrap() == film);
+    ada.close(LIMIT).await;
 }

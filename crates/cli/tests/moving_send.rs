@@ -56,18 +56,28 @@ impl Receiver {
 
     /// The film begins to come, from its first byte on.
     async fn film(&mut self) -> Coming {
+        self.offered().await.begins().await
+    }
+
+    /// The film is offered, and waits for the answer.
+    async fn offered(&mut self) -> Coming {
         let connection = tokio::time::timeout(LIMIT, self.listener.accept()).await.unwrap().unwrap();
         let stream = tokio::time::timeout(LIMIT, connection.accept_stream()).await.unwrap().unwrap();
         let mut coming = Coming { stream, connection };
         let offer = coming.hears("offer").await;
         assert_eq!((&offer["name"], &offer["size"]), (&json!("film"), &json!(FILM)));
-        coming.say(&json!({ "type": "want", "offset": 0, "sha256": "" })).await;
-        coming.hears("start").await;
         coming
     }
 }
 
 impl Coming {
+    /// Takes it from its first byte on.
+    async fn begins(mut self) -> Self {
+        self.say(&json!({ "type": "want", "offset": 0, "sha256": "" })).await;
+        self.hears("start").await;
+        self
+    }
+
     async fn say(&mut self, message: &Value) {
         let body = message.to_string();
         let all = [&(body.len() as u32).to_be_bytes()[..], body.as_bytes()].concat();
@@ -282,26 +292,18 @@ fn standard_input_that_does_not_end_stays_and_what_was_read_of_it_is_sent() {
     bob.output(LIMIT).succeeded();
 }
 
-#[test]
-fn several_files_that_are_sent_together_stay_and_it_is_said_why() {
-    let world = World::new();
-    let (bob, ticket) = receive(&world, &["phone"]);
-    let files: Vec<_> = (0..30).map(|number| (format!("f{number}"), random(MIB))).collect();
-    for (name, bytes) in &files {
-        fs::write(world.path("phone").join(name), bytes).unwrap();
-    }
-    // So slowly that a busy machine has time to ask for them.
-    let mut args = vec!["send", "--to", &ticket, "--limit", "1", "-q"];
-    args.extend(files.iter().map(|(name, _)| name.as_str()));
-    let phone = world.start("phone", &args);
-    let id = session(&world, "bob")["id"].as_str().unwrap().to_owned();
+#[tokio::test(flavor = "multi_thread")]
+async fn what_its_receiver_has_not_taken_yet_stays_and_it_is_said_why() {
+    let (world, film) = (World::new(), random(FILM));
+    let mut bob = Receiver::new(&world, Allow::Any).await;
+    let mut phone = send(&world, &bob.ticket(), &film);
+    let coming = bob.offered().await;
     let listed = world.run("phone", &["sessions"]);
     assert!(listed.succeeded().stderr.contains("stays here"), "{}", listed.stderr);
-    let desk = world.id("desk");
-    world.run("phone", &["handoff", &id[..8], "--to", &desk]).failed(5, &["does not move", "several stay"]);
-    phone.output(3 * LIMIT).succeeded();
-    bob.output(LIMIT).succeeded();
-    for (name, bytes) in &files {
-        assert!(fs::read(world.path("bob").join("incoming").join(name)).unwrap() == *bytes, "{name}");
-    }
+    let (id, desk) = (coming.connection.id().to_string(), world.id("desk"));
+    world.run("phone", &["handoff", &id[..8], "--to", &desk]).failed(5, &["does not move yet"]);
+    coming.begins().await.ends(&film).await;
+    assert_eq!(phone.next_json()["sha256"], sum(&film).as_str());
+    phone.output(LIMIT).succeeded();
+    bob.endpoint.close(LIMIT).await;
 }

@@ -3,7 +3,7 @@
 mod going_on;
 mod taker;
 
-pub(crate) use self::going_on::go_on;
+pub(crate) use self::going_on::{go_on, go_on_together};
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -32,10 +32,11 @@ use crate::serving::Start;
 use crate::status::{About, Reporter};
 use crate::takeover::{Estate, Inherited, Served, TakeOver};
 use crate::transfer::receiving::{Arrived, Outcome, Received};
+use crate::transfer::underway::Halted;
 use crate::transfer::{Asker, Consent, Inbox, Limits, Trouble};
 use crate::{output, reload, serving};
 
-use self::taker::{News, Taker};
+use self::taker::{News, Taker, Which};
 
 const COMMAND: &str = "receive";
 /// How long a transfer that is just beginning or ending may take before it is begun again elsewhere.
@@ -188,6 +189,7 @@ async fn serve(
         }
     };
     let estate = Estate::of(leaving, &guests.leave(), Vec::new()).await;
+    let files = files.into_iter().filter_map(Halted::into_file).collect();
     let estate = estate.with_access(access.known()).with_files(files);
     Ok(Served::Left(asker, Box::new(estate)))
 }
@@ -280,18 +282,22 @@ async fn take_one(
 fn told(json: bool, news: News, once: bool, board: &Board) -> Result<bool> {
     let (peer, Outcome { part, result, .. }) = match news {
         News::Ended(peer, outcome) => (peer, outcome),
-        News::Moved { file, to } => {
-            moved(json, &file, &to)?;
-            board.note(&format!("{file} went on at {to}"));
+        News::Moved { which, to } => {
+            moved(json, &which, &to)?;
+            let rest = match which {
+                Which::File(_) => "",
+                Which::Several(_) => "; those that have arrived here by themselves stay",
+            };
+            board.note(&format!("{which} went on at {to}{rest}"));
             return Ok(once);
         }
         News::Stays { peer, why } => {
             board.note(&format!("from {peer}: this stays here: {why}"));
             return Ok(false);
         }
-        News::Lost { file, why } if once => bail!("lost the sender of {file}: {why}"),
-        News::Lost { file, why } => {
-            board.note(&format!("lost the sender of {file}: {why}"));
+        News::Lost { which, why } if once => bail!("lost the sender of {which}: {why}"),
+        News::Lost { which, why } => {
+            board.note(&format!("lost the sender of {which}: {why}"));
             return Ok(false);
         }
     };
@@ -312,9 +318,15 @@ fn told(json: bool, news: News, once: bool, board: &Board) -> Result<bool> {
     Ok(false)
 }
 
-/// Says that a file goes on elsewhere.
-fn moved(in_json: bool, file: &str, to: &str) -> Result<()> {
-    if in_json { output::json(&json!({ "file": file, "moved_to": to })) } else { Ok(()) }
+/// Says that something goes on elsewhere.
+fn moved(in_json: bool, which: &Which, to: &str) -> Result<()> {
+    if !in_json {
+        return Ok(());
+    }
+    output::json(&match which {
+        Which::File(file) => json!({ "file": file, "moved_to": to }),
+        Which::Several(files) => json!({ "files": files, "moved_to": to }),
+    })
 }
 
 fn announce(in_json: bool, arrived: &Arrived, board: &Board) -> Result<()> {

@@ -2,8 +2,9 @@
 
 mod going_on;
 mod one;
+mod several;
 
-pub(crate) use self::going_on::go_on;
+pub(crate) use self::going_on::{go_on, go_on_together};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,8 +26,9 @@ use crate::progress::Board;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::steering::SteeringFlags;
+use crate::transfer::outbox::Outbox;
 use crate::transfer::pace::Pace;
-use crate::transfer::sending::{Outgoing, begin, send_all};
+use crate::transfer::sending::{Outgoing, begin};
 use crate::transfer::tree::Tree;
 use crate::transfer::{self, Trouble};
 use crate::{identity, output};
@@ -42,7 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Each arrives whole or not at all: its SHA-256 is compared. If either side moves, goes away or dies,
 /// the transfer goes on where it was when both are back; if this command died, start it again. Of a
 /// directory, symbolic links, special files and names that a receiver refuses are left out, and told.
-/// One file can go on at another device of yours: `whimbrel sessions` and `whimbrel handoff`.
+/// What is left can go on at another device of yours: `whimbrel sessions` and `whimbrel handoff`.
 /// Without --to, a code of three words is printed, for `whimbrel receive CODE` on the other machine.
 #[derive(Args)]
 #[command(after_help = after("\
@@ -90,7 +92,7 @@ pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
     network.close().await;
     let (to, sent) = match result? {
         (to, Fate::Arrived(sent)) => (to, sent),
-        (_, Fate::Moved(to)) => return moved(globals.quiet, args.json.then(|| json!(args.files[0])), &to),
+        (_, Fate::Moved(to)) => return moved(globals.quiet, args.json.then(|| what.told(&args)), &to),
     };
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
@@ -121,10 +123,13 @@ pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
     output::line(format!("{name} {have} arrived: {} in {seconds:.1} s{before}", output::bytes(sent.size)))
 }
 
-/// Says that a file goes on at another device; as JSON if this is its name.
-fn moved(quiet: bool, file: Option<Value>, to: &str) -> Result<()> {
-    match file {
-        Some(file) => output::json(&json!({ "file": file, "moved_to": to })),
+/// Says that something goes on at another device; as JSON if this is what is told of it.
+fn moved(quiet: bool, told: Option<Value>, to: &str) -> Result<()> {
+    match told {
+        Some(mut told) => {
+            told["moved_to"] = json!(to);
+            output::json(&told)
+        }
         None => {
             output::note(quiet, format!("went on at {to}"));
             Ok(())
@@ -155,6 +160,14 @@ impl What {
                 Ok(Self::Input(name.clone()))
             }
             (name, false) => Ok(Self::Tree(Tree::of(&args.files, name.as_deref())?)),
+        }
+    }
+
+    /// What is told of it when it goes on elsewhere.
+    fn told(&self, args: &Send) -> Value {
+        match self {
+            Self::Tree(tree) if tree.one_file().is_none() => json!({ "files": tree.entries.len() }),
+            _ => json!({ "file": args.files[0] }),
         }
     }
 
@@ -194,9 +207,8 @@ impl What {
         match tree.one_file() {
             Some(entry) => send_one(stream, &Outgoing::File(entry.clone()), way).await,
             None => {
-                let connection = lasting.connection().await.map_err(lost)?;
-                let sent = send_all(&connection, stream, id, tree, way.pace, way.board).await;
-                sent.map(Fate::Arrived)
+                let outbox = Outbox::begin(stream, id, tree).await?;
+                several::carry(outbox, way).await
             }
         }
     }

@@ -34,6 +34,12 @@ const ENOUGH: CloseCode = CloseCode::application(5);
 
 const SLOW: &str = "the other device takes too long";
 
+/// Reads the next bytes of what goes; 0 at the end. Blocks.
+pub(super) type Read<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + Send + 'a;
+
+/// Takes the next bytes of what comes. Blocks.
+pub(super) type Keep<'a> = dyn FnMut(&[u8]) -> Result<()> + Send + 'a;
+
 /// Says how far a file is, and brings so many bytes of it.
 ///
 /// # Errors
@@ -41,7 +47,7 @@ const SLOW: &str = "the other device takes too long";
 pub(super) async fn bring(
     stream: &mut Stream,
     (state, length): (State, u64),
-    read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    read: &mut Read<'_>,
 ) -> Result<(), String> {
     let bringing = async {
         soon(WORD_LIMIT, wire::say(stream, &Answer::Given(state))).await.map_err(in_words)?;
@@ -69,11 +75,7 @@ enum Broken {
 
 /// Writes so many bytes. Does not wait until they are there: the other device says that itself, and may have
 /// ended its stream by then.
-async fn write(
-    stream: &mut Stream,
-    length: u64,
-    mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
-) -> Result<(), Broken> {
+async fn write(stream: &mut Stream, length: u64, read: &mut Read<'_>) -> Result<(), Broken> {
     let mut piece = vec![0; PIECE];
     let mut left = length;
     while left > 0 {
@@ -101,20 +103,12 @@ async fn is_kept(stream: &mut Stream) -> Result<(), String> {
 ///
 /// # Errors
 /// When they do not come, or are not kept: that is said.
-pub(super) async fn fetch(
-    stream: &mut Stream,
-    length: u64,
-    keep: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
+pub(super) async fn fetch(stream: &mut Stream, length: u64, keep: &mut Keep<'_>) -> Result<()> {
     let fetched = tokio::time::timeout(ALL_LIMIT, fetch_all(stream, length, keep)).await;
     fetched.unwrap_or_else(|_| Err(lost(io::ErrorKind::TimedOut.into())))
 }
 
-async fn fetch_all(
-    stream: &mut Stream,
-    length: u64,
-    mut keep: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
+async fn fetch_all(stream: &mut Stream, length: u64, keep: &mut Keep<'_>) -> Result<()> {
     soon(WORD_LIMIT, wire::say(stream, &Keeps::Yes)).await.map_err(lost)?;
     let mut piece = vec![0; PIECE];
     let mut left = length;

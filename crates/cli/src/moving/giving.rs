@@ -9,7 +9,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_relay::Keeper;
 use whimbrel_transport::{CloseCode, CloseReason, Connection, HandOverError, Listener, PathState, Stream};
 
-use super::bytes;
+use super::bytes::{self, Read};
 use super::wire::{self, Answer, Ask, Elsewhere, HELLO, MAX_ASK, Offer, State};
 use super::{GONE, LIMIT, WORD_LIMIT};
 
@@ -174,7 +174,7 @@ impl Asked {
         mut self,
         connection: &Connection,
         (state, length): (State, u64),
-        read: impl FnMut(&mut [u8]) -> std::io::Result<usize>,
+        read: &mut Read<'_>,
     ) -> Outcome {
         match bytes::bring(&mut self.stream, (state, length), read).await {
             Ok(()) => self.hand_over(connection).await,

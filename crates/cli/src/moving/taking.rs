@@ -5,7 +5,7 @@ use tokio::io::AsyncWriteExt as _;
 use whimbrel_base::Ticket;
 use whimbrel_transport::{Connection, Stream};
 
-use super::bytes;
+use super::bytes::{self, Keep};
 use super::wire::{self, Answer, Ask, Elsewhere, HELLO, Halves, MAX_ANSWER, State};
 use super::{ANSWER_LIMIT, LIMIT};
 use crate::failure::Failure;
@@ -70,7 +70,7 @@ impl Giver {
     ///
     /// # Errors
     /// When they do not come, or are not kept. The file stays there then.
-    pub(crate) async fn fetch(&mut self, length: u64, keep: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    pub(crate) async fn fetch(&mut self, length: u64, keep: &mut Keep<'_>) -> Result<()> {
         bytes::fetch(&mut self.stream, length, keep).await
     }
 

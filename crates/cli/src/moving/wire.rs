@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_transport::Stream;
 
+use crate::transfer::together::{Going, Together};
 use crate::tunnel::direction::MOST;
 
 /// What the taking device begins with.
@@ -88,6 +89,11 @@ pub(crate) enum State {
     File(Arriving),
     /// Of `whimbrel send`: a file, of which what is left is fetched before the connection comes.
     Sending(Leaving),
+    /// Of `whimbrel receive`: several files, of which what has arrived is fetched before the connection
+    /// comes.
+    Together(Together),
+    /// Of `whimbrel send`: several files, of which what is left is fetched before the connection comes.
+    Going(Going),
 }
 
 /// A file that is on its way.
@@ -251,7 +257,12 @@ mod tests {
             assert_eq!(decode::<Answer>(&bytes[..end]), None, "{end}");
         }
         assert_eq!(decode::<Answer>(&[&bytes[..], b"x"].concat()), None);
-        for file in [State::File(arriving()), State::Sending(leaving())] {
+        for file in [
+            State::File(arriving()),
+            State::Sending(leaving()),
+            State::Together(Together::example()),
+            State::Going(Going::example()),
+        ] {
             let said = postcard::to_stdvec(&Answer::Given(file.clone())).unwrap();
             assert_eq!(decode::<Answer>(&said), Some(Answer::Given(file)));
             assert!((0..said.len()).all(|end| decode::<Answer>(&said[..end]).is_none()));
@@ -273,6 +284,14 @@ mod tests {
         assert_eq!(bytes, b"\0\x03\x01p\x07\x01f\x01\xac\x02\x01\x02\x01\x01x\x90\x03");
         let bytes = postcard::to_stdvec(&Answer::Given(State::Sending(leaving()))).unwrap();
         assert_eq!(bytes, b"\0\x04\x01p\x07\x01f\x01\xac\x02\x02\x01\x04\x01x");
+        let bytes = postcard::to_stdvec(&Answer::Given(State::Together(Together::example()))).unwrap();
+        let whole = b"\0\x05\x01p\x09\x03\x01\x01\x01d\xac\x02\x04\0\x01\0\x01";
+        let files = b"\x01\x07\x01x\x01\x01d\x01f\x01\xac\x02\x01\x02\x01\x01\x0b\x01y\xac\x02\x90\x03";
+        assert_eq!(bytes, [&whole[..], files].concat());
+        let bytes = postcard::to_stdvec(&Answer::Given(State::Going(Going::example()))).unwrap();
+        let whole = b"\0\x06\x01p\x09\x03\x01\x01\x01d\xac\x02\x04";
+        let files = b"\x01\x08\x01f\x01\x02\x03\x01\x04\x01x\x05\x06\x07\0\xac\x02";
+        assert_eq!(bytes, [&whole[..], files].concat());
         assert_eq!(postcard::to_stdvec(&Keeps::Yes).unwrap(), b"\0");
         assert_eq!(postcard::to_stdvec(&Keeps::No("no".to_owned())).unwrap(), b"\x01\x02no");
         assert_eq!(postcard::to_stdvec(&Answer::Refused("no".to_owned())).unwrap(), b"\x01\x02no");

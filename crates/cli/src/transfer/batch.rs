@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FileType, Mode};
 use tokio::sync::Mutex;
 use whimbrel_transport::Connection;
@@ -41,7 +41,18 @@ struct Root {
     _claim: Claim,
 }
 
+/// How far a batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Files and directories that were not offered yet, and their bytes.
+    pub(super) entries_left: u64,
+    pub(super) bytes_left: u64,
+    /// Files and directories that have arrived.
+    pub(super) arrived: u64,
+}
+
 /// Where a file goes.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) directory: Directory,
     /// Whether another file there may be replaced.
@@ -67,6 +78,74 @@ impl Incoming {
             roots: HashMap::new(),
         };
         Ok(Self { state: Mutex::new(state), entries: batch.entries })
+    }
+
+    /// One that was under way elsewhere.
+    ///
+    /// # Errors
+    /// When no batch can be so far.
+    pub(super) fn going_on(batch: &Batch, so_far: Progress) -> Result<Self> {
+        let Progress { entries_left, bytes_left, arrived } = so_far;
+        let Self { state, entries } = Self::new(batch, bytes_left)?;
+        if entries_left.checked_add(arrived).is_none_or(|known| known > entries) {
+            bail!("the other device says what cannot be of the files");
+        }
+        let mut state = state.into_inner();
+        (state.entries_left, state.arrived) = (entries_left, arrived);
+        Ok(Self { state: Mutex::new(state), entries })
+    }
+
+    /// How far it is.
+    pub(super) async fn progress(&self) -> Progress {
+        let State { entries_left, bytes_left, arrived, .. } = *self.state.lock().await;
+        Progress { entries_left, bytes_left, arrived }
+    }
+
+    /// The directories that are being filled, by their names.
+    ///
+    /// # Errors
+    /// When one of them was there before: what is in it is not of this batch alone.
+    pub(super) async fn roots(&self) -> Result<HashMap<String, Directory>> {
+        let state = self.state.lock().await;
+        if let Some((name, _)) = state.roots.iter().find(|(_, root)| !root.hidden) {
+            bail!("{name} was there before, and what comes into it with --overwrite stays with it");
+        }
+        Ok(state.roots.iter().map(|(name, root)| (name.clone(), root.directory.clone())).collect())
+    }
+
+    /// Has these directories go on being filled, whose beginnings were brought here.
+    ///
+    /// # Errors
+    /// When somebody else has one of them.
+    pub(super) async fn open_roots(
+        &self,
+        destination: &Arc<Destination>,
+        connection: &Connection,
+        names: impl IntoIterator<Item = String>,
+    ) -> Result<()> {
+        let mut state = self.state.lock().await;
+        for name in names {
+            let root = Root::open(destination, connection, &name).await?;
+            state.roots.insert(name, root);
+        }
+        Ok(())
+    }
+
+    /// The place of a file that was counted in before.
+    ///
+    /// # Errors
+    /// When the directory above it is not there.
+    pub(super) async fn place_again(&self, destination: &Destination, above: &[String]) -> Result<Place> {
+        let Some((top, below)) = above.split_first() else {
+            let (directory, replace) = (destination.directory.clone(), destination.overwrite);
+            return Ok(Place { directory, replace });
+        };
+        let state = self.state.lock().await;
+        let root = state.roots.get(top).with_context(|| format!("{top} is not here"))?;
+        let (directory, replace) = (root.directory.clone(), root.hidden || destination.overwrite);
+        drop(state);
+        let directory = below.iter().try_fold(directory, |directory, name| directory.existing(name))?;
+        Ok(Place { directory, replace })
     }
 
     /// Counts an entry in, and finds its place. Every name of its path was checked.
@@ -144,7 +223,7 @@ impl Root {
             }
             Ok(directory)
         };
-        let directory = claim.open(open).await?;
+        let directory = claim.open(&open).await?;
         Ok(Self { directory, hidden: true, _claim: claim })
     }
 

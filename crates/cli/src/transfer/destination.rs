@@ -66,7 +66,7 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Opens what the name stands for, as soon as the transfer that was ended lets go of it.
-    pub(super) async fn open<T>(&self, opening: impl Fn() -> Result<T>) -> Result<T> {
+    pub(super) async fn open<T>(&self, opening: &(dyn Fn() -> Result<T> + Sync)) -> Result<T> {
         let start = Instant::now();
         loop {
             match opening() {

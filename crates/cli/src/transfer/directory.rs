@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::name;
@@ -49,6 +49,36 @@ impl Directory {
             Err(Errno::NOTDIR | Errno::LOOP) => bail!("{} exists and is no directory", path.display()),
             Err(error) => Err(io::Error::from(error)).with_context(failed),
         }
+    }
+
+    /// Opens a directory in this one that is there.
+    pub(super) fn existing(&self, name: &str) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        Ok(Self { fd: Arc::new(fd), path: self.shown(name) })
+    }
+
+    /// The names of what is there; `None` where there are more than so many. Those that are no text are left
+    /// out.
+    pub(super) fn names(&self, most: usize) -> io::Result<Option<Vec<String>>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if name == "." || name == ".." {
+                continue;
+            }
+            if names.len() >= most {
+                return Ok(None);
+            }
+            names.push(name.to_owned());
+        }
+        Ok(Some(names))
+    }
+
+    /// Removes a directory with nothing in it.
+    pub(super) fn remove_directory(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
 
     /// What is there under this name, a link as a link.

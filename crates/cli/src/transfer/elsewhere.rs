@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use tokio::task::block_in_place;
 use whimbrel_transport::Connection;
 
+use super::batch::Place;
 use super::destination::{Claim, Destination};
 use super::inbox::Inbox;
 use super::name;
@@ -28,10 +29,26 @@ impl Inbox {
     /// # Errors
     /// When somebody else receives it, or it is not what had arrived.
     pub(crate) async fn hold(&self, so_far: &SoFar, connection: &Connection) -> Result<Held> {
+        let Destination { directory, overwrite, .. } = &*self.destination;
+        let place = Place { directory: directory.clone(), replace: *overwrite };
+        self.hold_at(so_far, &place, connection).await
+    }
+
+    /// The same of a file that has its place already.
+    ///
+    /// # Errors
+    /// As [`hold`](Self::hold).
+    pub(super) async fn hold_at(
+        &self,
+        so_far: &SoFar,
+        place: &Place,
+        connection: &Connection,
+    ) -> Result<Held> {
         let name = so_far.name();
-        let claim = self.destination.claim(name.to_owned(), connection)?;
-        let opening = || self.open_partial(name);
-        let mut partial = claim.open(opening).await?;
+        let claim = self.destination.claim(so_far.offer.path(), connection)?;
+        let mode = self.destination.modes.file;
+        let opening = || Partial::open(&place.directory, name, place.replace, mode);
+        let mut partial = claim.open(&opening).await?;
         let failed = || format!("cannot read what has arrived of {name}");
         if block_in_place(|| partial.begin_anew()).with_context(failed)? != so_far.at() {
             bail!("what had arrived of {name} was changed");

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, anyhow, bail};
-use whimbrel_base::EndpointId;
+use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_names::KnownPeers;
 use whimbrel_transport::Connection;
 
 use super::asking::Asker;
 use super::batch::Incoming;
 use super::destination::Destination;
-use super::message::Offer;
+use super::message::{Batch, Offer};
 use crate::access::Access;
 use crate::output::bytes;
 use crate::progress::Board;
@@ -39,6 +39,8 @@ pub(crate) enum Consent {
     Named(Access),
     /// This file was agreed to at another device, and nothing else.
     Begun(String),
+    /// The same of several files.
+    BegunTogether(Batch),
 }
 
 /// What is taken, and where it goes. Shared by all transfers.
@@ -50,7 +52,8 @@ pub(crate) struct Inbox {
     known: KnownPeers,
     /// Bytes that were taken, or room was kept for.
     taken: Mutex<u64>,
-    batches: Mutex<HashMap<(EndpointId, u64), Arc<Incoming>>>,
+    /// By their connections, whose peers may become others.
+    batches: Mutex<HashMap<(ConnectionId, u64), Arc<Incoming>>>,
     agreed: Mutex<HashSet<(EndpointId, String)>>,
 }
 
@@ -110,6 +113,8 @@ impl Inbox {
             Consent::Given => return Ok(peer),
             Consent::Named(access) if access.names(peer) => return Ok(peer),
             Consent::Begun(name) if offer.batch.is_none() && *name == offer.name => return Ok(peer),
+            Consent::BegunTogether(batch) if offer.batch.as_ref() == Some(batch) => return Ok(peer),
+            Consent::BegunTogether(_) => bail!("only files that were begun elsewhere are received here"),
             Consent::Begun(name) => bail!("only {name:?}, which was begun elsewhere, is received here"),
             Consent::Named(_) => bail!(
                 "the receiver can't be asked; it takes files from those whom `--allow ID` names, or with --yes"
@@ -149,22 +154,22 @@ impl Inbox {
     }
 
     /// Adds a batch that was agreed to.
-    pub(super) fn begin(self: &Arc<Self>, peer: EndpointId, id: u64, batch: Incoming) -> Result<Running> {
+    pub(super) fn begin(self: &Arc<Self>, on: ConnectionId, id: u64, batch: Incoming) -> Result<Running> {
         let mut batches = lock(&self.batches);
-        if batches.contains_key(&(peer, id)) {
+        if batches.contains_key(&(on, id)) {
             bail!("the batch {id} is on its way already");
         }
         if batches.len() >= MAX_BATCHES {
             bail!("too many others send just now; try again later");
         }
         let batch = Arc::new(batch);
-        batches.insert((peer, id), batch.clone());
-        Ok(Running { inbox: self.clone(), key: (peer, id), batch })
+        batches.insert((on, id), batch.clone());
+        Ok(Running { inbox: self.clone(), key: (on, id), batch })
     }
 
     /// The batch that a file says it belongs to.
-    pub(super) fn batch(&self, peer: EndpointId, id: u64) -> Result<Arc<Incoming>> {
-        lock(&self.batches).get(&(peer, id)).cloned().ok_or_else(|| anyhow!("there is no such batch"))
+    pub(super) fn batch(&self, on: ConnectionId, id: u64) -> Result<Arc<Incoming>> {
+        lock(&self.batches).get(&(on, id)).cloned().ok_or_else(|| anyhow!("there is no such batch"))
     }
 }
 
@@ -185,7 +190,7 @@ fn question(who: &str, offer: &Offer) -> String {
 /// A batch while its first stream lasts.
 pub(super) struct Running {
     inbox: Arc<Inbox>,
-    key: (EndpointId, u64),
+    key: (ConnectionId, u64),
     pub(super) batch: Arc<Incoming>,
 }
 

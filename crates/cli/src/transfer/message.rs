@@ -76,7 +76,7 @@ pub(super) struct Offer {
 
 /// Several files that are accepted or refused together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     /// Chosen by the sender; unique among its batches.
     pub(super) id: u64,
     /// Files, and directories without any.
@@ -85,6 +85,14 @@ pub(super) struct Batch {
     pub(super) names: u64,
     /// The first of these names.
     pub(super) shown: Vec<String>,
+}
+
+impl Offer {
+    /// The names that lead to it, with its own.
+    pub(super) fn path(&self) -> String {
+        let names: Vec<&str> = self.above.iter().chain([&self.name]).map(String::as_str).collect();
+        names.join("/")
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

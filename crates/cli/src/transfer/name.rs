@@ -9,6 +9,11 @@ const MAX_NAME: usize = 255;
 /// Names that are devices on Windows, with and without an extension.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
 
+/// The name of what is on its way, if this is where it is.
+pub(super) fn of_part(part: &str) -> Option<&str> {
+    part.strip_prefix('.')?.strip_suffix(SUFFIX).filter(|name| !name.is_empty())
+}
+
 /// Checks a name: one component of a path that shells, terminals and file systems take for nothing else.
 ///
 /// # Errors

@@ -7,8 +7,10 @@ mod origin;
 mod sum;
 
 pub(super) use self::input::Input;
+pub(super) use self::left::Left;
 pub(super) use self::origin::{Origin, Part};
 
+use std::fs::File;
 use std::io;
 
 use anyhow::{Context as _, Result};
@@ -17,7 +19,6 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::block_in_place;
 use whimbrel_transport::{RecvHalf, SendHalf, Stream};
 
-use self::left::Left;
 use self::sum::Sum;
 use super::answers::{done, with_reason};
 use super::message::{self, Message};
@@ -120,13 +121,24 @@ impl Outflow {
 
     /// One that has stopped elsewhere: what is left is in `spool`, and the sum of the whole file is known.
     pub(crate) fn going_on(stream: Stream, stopped: Stopped, (spool, sum): (Spool, [u8; SUM])) -> Self {
-        let Stopped { name, before, at, chunks, carried, waiting, .. } = stopped;
+        let left = spool.length();
+        Self::going_on_in(stream, Stopped { left, ..stopped }, (spool.into_file(), 0), sum)
+    }
+
+    /// The same of one whose rest is in a file, behind so many bytes of others.
+    pub(super) fn going_on_in(
+        stream: Stream,
+        stopped: Stopped,
+        (file, base): (File, u64),
+        sum: [u8; SUM],
+    ) -> Self {
+        let Stopped { name, before, at, left, chunks, carried, waiting } = stopped;
         let (read, write) = stream.into_split();
-        let bounds = (at, at.saturating_add(spool.length()));
+        let part = Part::new(file, format!("what is here of {name}"), (at, at.saturating_add(left)));
         Self {
             read,
             write,
-            origin: Origin::File(Part::new(spool.into_file(), format!("what is here of {name}"), bounds)),
+            origin: Origin::File(part.behind(base)),
             name,
             sum: Sum::Known(sum),
             packer: chunks.then(chunk::Packer::default),
@@ -142,11 +154,9 @@ impl Outflow {
         self.write.stream()
     }
 
-    /// Sends the rest, and waits until the receiver has it.
-    pub(super) async fn send(mut self, pace: &Pace, board: &Board) -> Result<Sent, Trouble> {
-        let poured = self.pour(pace, board).await;
-        self.explain(poured).await?;
-        self.end().await
+    /// What it is called at the receiver.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Puts the receiver's own words, if it has said why, in the place of a lost stream. Not cancel-safe.

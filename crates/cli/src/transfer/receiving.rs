@@ -1,24 +1,26 @@
 //! The receiver's side of a transfer.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 use tokio::task::block_in_place;
 use whimbrel_transport::{Connection, SendHalf, Stream};
 
 use super::batch::{Incoming, Place};
+use super::coming::Coming;
 use super::destination::Destination;
 use super::directory::is_file;
-use super::inbox::{Inbox, Room};
+use super::inbox::Inbox;
 use super::message::{self, Message, ONE_FILE, Offer, VERSION};
+use super::outcome::done;
+pub(crate) use super::outcome::{Arrived, Outcome, Received};
 use super::partial::Partial;
 use super::source::Source;
-use super::underway::{SoFar, Underway};
+use super::underway::{Halted, PartOf, SoFar, Stage, Whole};
 use super::{CHUNK, Trouble, chunk, hash_prefix, name, sum};
 use crate::halt::Ties;
 use crate::tunnel::BROKEN;
@@ -27,24 +29,6 @@ use crate::tunnel::BROKEN;
 const TOLD: Duration = Duration::from_secs(3);
 /// How long a sender that opened a stream may take to say what for.
 const OFFER_LIMIT: Duration = Duration::from_secs(60);
-
-/// What arrived.
-pub(crate) enum Arrived {
-    File(Received),
-    /// A batch, with the directories that are whole now.
-    Batch(Vec<PathBuf>),
-    /// A part of a batch that needs no word: an empty directory.
-    Nothing,
-}
-
-/// A file that arrived.
-pub(crate) struct Received {
-    pub(crate) file: PathBuf,
-    pub(crate) size: u64,
-    /// Bytes that were there before.
-    pub(crate) resumed_from: u64,
-    pub(crate) sha256: String,
-}
 
 /// What a file that was there turned out to be.
 enum Compared {
@@ -55,75 +39,49 @@ enum Compared {
     },
 }
 
-/// How a stream of the sender's ended.
-pub(crate) struct Outcome {
-    /// Whether a batch goes on that it belongs to.
-    pub(crate) part: bool,
-    pub(crate) result: Result<Arrived, Trouble>,
-    unconfirmed: Option<SendHalf>,
-}
-
-impl Outcome {
-    /// Tells the sender that a part of a batch is here, once it was told to this side's user: what ends the
-    /// batch comes behind it then.
-    pub(crate) fn confirmation(&mut self) -> Confirmation {
-        Confirmation(self.unconfirmed.take())
-    }
-}
-
-/// What the sender of a part still has to hear.
-pub(crate) struct Confirmation(Option<SendHalf>);
-
-impl Confirmation {
-    pub(crate) async fn send(self) {
-        if let Some(mut write) = self.0 {
-            done(&mut write).await;
-        }
-    }
-}
-
-/// All is there: that the sender may not hear of it is the sender's trouble only.
-async fn done(write: &mut SendHalf) {
-    let _ = message::write(write, &Message::Done).await;
-    let _ = write.stream().finish();
-}
-
 /// Receives what the sender offers on one stream. `None` if it was halted.
-pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>, ties: &Ties<Underway>) -> Option<Outcome> {
+pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>, ties: &Ties<Halted>) -> Option<Outcome> {
     let (read, write) = stream.into_split();
-    carry(Source::new(read), write, None, inbox, ties).await
+    carry(Halted { read: Source::new(read), write, stage: Stage::Silent }, inbox, ties).await
 }
 
 /// Goes on receiving what was halted. `None` if it was halted again.
-pub(crate) async fn go_on(underway: Underway, inbox: &Arc<Inbox>, ties: &Ties<Underway>) -> Option<Outcome> {
-    let Underway { mut read, write, so_far } = underway;
-    read.again();
-    carry(read, write, Some(so_far), inbox, ties).await
+pub(crate) async fn go_on(mut halted: Halted, inbox: &Arc<Inbox>, ties: &Ties<Halted>) -> Option<Outcome> {
+    halted.read.again();
+    carry(halted, inbox, ties).await
 }
 
-async fn carry(
-    mut read: Source,
-    mut write: SendHalf,
-    so_far: Option<SoFar>,
-    inbox: &Arc<Inbox>,
-    ties: &Ties<Underway>,
-) -> Option<Outcome> {
+async fn carry(from: Halted, inbox: &Arc<Inbox>, ties: &Ties<Halted>) -> Option<Outcome> {
+    let Halted { mut read, mut write, stage } = from;
     let mut transfer = Transfer {
         connection: read.stream().connection(),
         read: &mut read,
         write: &mut write,
         inbox,
-        part: false,
+        part: matches!(stage, Stage::Part(..)),
+        of: None,
         ties,
         halted: None,
     };
-    let result = match so_far {
-        Some(so_far) => transfer.go_on(so_far).await,
-        None => transfer.exchange().await,
+    let result = match stage {
+        Stage::Silent => transfer.exchange().await,
+        Stage::File(so_far) => transfer.go_on(so_far).await,
+        Stage::Part(so_far, of) => {
+            transfer.of = Some(of);
+            transfer.go_on(so_far).await
+        }
+        Stage::Batch(whole) => transfer.until_batch_ends(*whole).await,
     };
     let (part, halted) = (transfer.part, transfer.halted.take());
-    if let Some(so_far) = halted {
-        ties.give(Underway { read, write, so_far }).await;
+    if let Some(stage) = halted {
+        // Another process begins all but a file by itself again.
+        let moves_alone = matches!(stage, Stage::File(_));
+        let halted = Halted { read, write, stage };
+        if moves_alone {
+            ties.give(halted).await;
+        } else {
+            ties.give_to_part(halted).await;
+        }
         return None;
     }
     if let Err(Trouble::Here(error)) = &result {
@@ -154,14 +112,23 @@ struct Transfer<'a> {
     write: &'a mut SendHalf,
     inbox: &'a Arc<Inbox>,
     part: bool,
-    ties: &'a Ties<Underway>,
-    /// What is to go on elsewhere.
-    halted: Option<SoFar>,
+    /// That batch, and its place there, once the file has one.
+    of: Option<PartOf>,
+    ties: &'a Ties<Halted>,
+    /// How far it is, if it is to go on elsewhere.
+    halted: Option<Stage>,
 }
 
 impl Transfer<'_> {
     async fn exchange(&mut self) -> Result<Arrived, Trouble> {
-        let first = tokio::time::timeout(OFFER_LIMIT, message::read(self.read)).await;
+        let ties = self.ties;
+        let first = tokio::select! {
+            first = tokio::time::timeout(OFFER_LIMIT, message::read(self.read)) => first,
+            () = ties.part_is_to_halt() => {
+                self.halted = Some(Stage::Silent);
+                return Err(lost());
+            }
+        };
         let Message::Offer(offer) = first.map_err(|_| lost())?.map_err(Trouble::Lost)? else {
             return Err(Trouble::Here(anyhow!("the sender does not offer a file; is it a `whimbrel send`?")));
         };
@@ -181,12 +148,13 @@ impl Transfer<'_> {
         self.inbox.check_size(&offer.name, offer.size, true)?;
         match offer.part_of {
             Some(id) => {
-                let batch = self.inbox.batch(self.connection.peer_id(), id)?;
+                let batch = self.inbox.batch(self.connection.id(), id)?;
                 let place = batch.place(&self.inbox.destination, &self.connection, &offer).await?;
                 let arrived = if offer.directory {
                     batch.arrived().await;
                     Arrived::Nothing
                 } else {
+                    self.of = Some(PartOf { place: place.clone(), batch: batch.clone() });
                     Arrived::File(self.file(&offer, &place, Some(&batch)).await?)
                 };
                 Ok(arrived)
@@ -209,12 +177,26 @@ impl Transfer<'_> {
     async fn whole_batch(&mut self, offer: &Offer, batch: Incoming) -> Result<Arrived, Trouble> {
         let agreed = self.inbox.agree(&self.connection, offer).await?;
         let id = offer.batch.as_ref().map_or(0, |batch| batch.id);
-        let running = self.inbox.begin(self.connection.peer_id(), id, batch)?;
+        let running = self.inbox.begin(self.connection.id(), id, batch)?;
         message::write(self.write, &Message::Accept).await.map_err(Trouble::Lost)?;
-        match message::read(self.read).await.map_err(Trouble::Lost)? {
+        self.read.mark();
+        self.until_batch_ends(Whole { offer: offer.clone(), agreed, running }).await
+    }
+
+    async fn until_batch_ends(&mut self, whole: Whole) -> Result<Arrived, Trouble> {
+        let ties = self.ties;
+        let said = tokio::select! {
+            said = message::read(self.read) => said.map_err(Trouble::Lost)?,
+            () = ties.part_is_to_halt() => {
+                self.halted = Some(Stage::Batch(Box::new(whole)));
+                return Err(lost());
+            }
+        };
+        let Whole { offer, agreed, running } = whole;
+        match said {
             Message::BatchEnd { complete: true } => {
                 let directories = running.batch.finish(&self.inbox.destination).await?;
-                self.inbox.arrived(agreed, offer);
+                self.inbox.arrived(agreed, &offer);
                 Ok(Arrived::Batch(directories))
             }
             Message::BatchEnd { complete: false } => {
@@ -231,8 +213,7 @@ impl Transfer<'_> {
         place: &Place,
         batch: Option<&Incoming>,
     ) -> Result<Received, Trouble> {
-        let path: Vec<&str> = offer.above.iter().chain([&offer.name]).map(String::as_str).collect();
-        let key = path.join("/");
+        let key = offer.path();
         let name = offer.name.as_str();
         let claim = self.inbox.destination.claim(key.clone(), &self.connection)?;
         let found = place.directory.entry(name).context("cannot look into the directory")?;
@@ -256,27 +237,33 @@ impl Transfer<'_> {
         }
         let mode = self.inbox.destination.modes.file;
         let open = || Partial::open(&place.directory, name, place.replace, mode);
-        let mut partial = claim.open(open).await?;
+        let mut partial = claim.open(&open).await?;
         let filled = self.fill(&mut partial, offer, &key, begun).await;
         Self::finish(partial, filled, batch).await
     }
 
     /// Goes on with a file that was halted.
     async fn go_on(&mut self, so_far: SoFar) -> Result<Arrived, Trouble> {
-        let (offer, key) = (so_far.offer.clone(), so_far.offer.name.clone());
-        name::check(&key)?;
+        let (offer, key) = (so_far.offer.clone(), so_far.offer.path());
+        name::check(&offer.name)?;
         let claim = self.inbox.destination.claim(key.clone(), &self.connection)?;
         let Destination { directory, overwrite, modes, .. } = &*self.inbox.destination;
-        let open = || Partial::open(directory, &key, *overwrite, modes.file);
-        let mut partial = claim.open(open).await?;
+        let (place, batch) = match self.of.clone() {
+            Some(PartOf { place, batch }) => (place, Some(batch)),
+            None => (Place { directory: directory.clone(), replace: *overwrite }, None),
+        };
+        let open = || Partial::open(&place.directory, &offer.name, place.replace, modes.file);
+        let mut partial = claim.open(&open).await?;
         let (present, hasher) = block_in_place(|| partial.present()).map_err(Trouble::Lost)?;
         if present != so_far.at {
             // Somebody has changed it: the sender is asked anew.
             return Err(lost());
         }
         let filled = self.pour(&mut partial, so_far, hasher, &key).await;
-        let received = Self::finish(partial, filled, None).await?;
-        self.inbox.arrived(self.connection.peer_id(), &offer);
+        let received = Self::finish(partial, filled, batch.as_deref()).await?;
+        if batch.is_none() {
+            self.inbox.arrived(self.connection.peer_id(), &offer);
+        }
         Ok(Arrived::File(received))
     }
 
@@ -370,17 +357,31 @@ impl Transfer<'_> {
         if !offer.open_ended {
             coming.room.keep(*at, offer.size - at)?;
         }
-        let ties = self.ties;
-        let can_halt = !self.part;
+        // What was said before is used, also if this is halted before it reads anything.
+        self.read.mark();
+        let (ties, of) = (self.ties, self.of.clone());
+        let is_part = of.is_some();
+        let is_to_halt = async move {
+            if is_part {
+                ties.part_is_to_halt().await;
+            } else {
+                ties.is_to_halt().await;
+            }
+        };
         let taken = tokio::select! {
+            biased;
+            () = is_to_halt => None,
             taken = self.take_rest(&mut coming, &so_far, shown) => Some(taken),
-            () = ties.is_to_halt(), if can_halt => None,
         };
         let at = coming.at;
         match taken {
             Some(taken) => Ok((at, so_far.resumed_from, taken?)),
             None => {
-                self.halted = Some(SoFar { at, ..so_far });
+                let so_far = SoFar { at, ..so_far };
+                self.halted = Some(match of {
+                    Some(of) => Stage::Part(so_far, of),
+                    None => Stage::File(so_far),
+                });
                 Err(lost())
             }
         }
@@ -453,37 +454,5 @@ fn garbled(error: io::Error) -> Trouble {
             Trouble::Here(anyhow!("the sender sends something else than it offered: {error}"))
         }
         _ => Trouble::Lost(error),
-    }
-}
-
-/// The bytes of a file as they come.
-struct Coming<'a> {
-    size: Option<u64>,
-    at: u64,
-    room: Room,
-    partial: &'a mut Partial,
-    hasher: Sha256,
-}
-
-impl Coming<'_> {
-    fn missing(&self) -> Result<u64> {
-        let Some(size) = self.size else { bail!("a file of unknown size has to come in chunks") };
-        Ok(size.saturating_sub(self.at))
-    }
-
-    fn take(&mut self, bytes: &[u8]) -> Result<()> {
-        let length = bytes.len() as u64;
-        match self.size {
-            Some(size) if length > size.saturating_sub(self.at) => {
-                bail!("the sender sends more than the {size} bytes that it offered")
-            }
-            Some(_) => {}
-            None => self.room.keep(self.at, length)?,
-        }
-        block_in_place(|| self.partial.write(bytes))?;
-        self.room.used(length);
-        self.hasher.update(bytes);
-        self.at += length;
-        Ok(())
     }
 }

@@ -1,12 +1,84 @@
-//! A file that was halted on its way, to go on in another process or at another device.
+//! What was halted on its way, to go on in another process or at another device.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use whimbrel_base::EndpointId;
 use whimbrel_transport::SendHalf;
 
+use super::batch::{Incoming, Place};
+use super::inbox::Running;
 use super::message::{Offer, VERSION};
 use super::source::Source;
 
-/// A file that was halted on its way. The stream must be kept until its connection sleeps: dropping it ends it.
+/// What was halted on one stream. The stream must be kept as that of [`Underway`] must.
+pub(crate) struct Halted {
+    pub(super) read: Source,
+    pub(super) write: SendHalf,
+    pub(super) stage: Stage,
+}
+
+/// What a stream is, and how far.
+pub(super) enum Stage {
+    /// Nothing was offered on it yet.
+    Silent,
+    /// A file by itself.
+    File(SoFar),
+    /// A file of a batch.
+    Part(SoFar, PartOf),
+    /// A batch, whose end is waited for.
+    Batch(Box<Whole>),
+}
+
+/// To what a file belongs.
+#[derive(Clone)]
+pub(super) struct PartOf {
+    pub(super) place: Place,
+    pub(super) batch: Arc<Incoming>,
+}
+
+/// A batch that was agreed to.
+pub(super) struct Whole {
+    pub(super) offer: Offer,
+    /// With whom.
+    pub(super) agreed: EndpointId,
+    pub(super) running: Running,
+}
+
+impl Halted {
+    /// The file by itself, if it is one.
+    pub(crate) fn into_file(self) -> Option<Underway> {
+        match self {
+            Self { read, write, stage: Stage::File(so_far) } => Some(Underway { read, write, so_far }),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a file by itself.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.stage, Stage::File(_))
+    }
+
+    /// Who sends it.
+    pub(crate) fn peer_id(&self) -> EndpointId {
+        self.read.stream().peer_id()
+    }
+
+    /// Whether nothing was offered yet.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.stage, Stage::Silent)
+    }
+}
+
+impl From<Underway> for Halted {
+    fn from(file: Underway) -> Self {
+        let Underway { read, write, so_far } = file;
+        Self { read, write, stage: Stage::File(so_far) }
+    }
+}
+
+/// A file by itself that was halted on its way. The stream must be kept until its connection sleeps: dropping
+/// it ends it.
 pub(crate) struct Underway {
     pub(crate) read: Source,
     pub(crate) write: SendHalf,
@@ -36,6 +108,12 @@ impl SoFar {
             ..Offer::default()
         };
         Self { offer, resumed_from: before, at, chunks }
+    }
+
+    /// The same of a file of this batch, with these directories above it.
+    pub(super) fn part_of(mut self, batch: u64, above: Vec<String>) -> Self {
+        (self.offer.part_of, self.offer.above) = (Some(batch), above);
+        self
     }
 
     /// What the file is called.

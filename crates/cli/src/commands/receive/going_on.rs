@@ -1,4 +1,4 @@
-//! A file goes on here that another device of the user was receiving.
+//! What another device of the user was receiving goes on here: a file, or several that are sent together.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::progress::Board;
 use crate::status::{About, Reporter};
 use crate::transfer::receiving::Outcome;
 use crate::transfer::source::{self, Source};
-use crate::transfer::underway::{SoFar, Underway};
+use crate::transfer::together::Together;
+use crate::transfer::underway::{Halted, SoFar, Underway};
 use crate::transfer::{Consent, Inbox, Limits, Trouble};
 
 /// Characters of a peer's name that another device tells.
@@ -59,10 +60,64 @@ pub(crate) async fn go_on(
     });
     // Without it the sender begins anew, on another one.
     streams.iter().for_each(break_off);
+    let under_way = under_way.into_iter().map(Halted::from).collect();
+    match until_done((connection, under_way), (inbox, sessions), (json, &board)).await? {
+        None => Ok(()),
+        Some(why) => bail!("{name} from {peer} has not arrived, and what has is kept: {why}"),
+    }
+}
+
+/// Fetches what has arrived of several files at another device into a directory, takes their connection, and
+/// goes on until all are whole or have gone to the next device.
+///
+/// # Errors
+/// As [`go_on`].
+pub(crate) async fn go_on_together(
+    globals: &Globals,
+    network: &Network,
+    (mut giver, told): (Giver, Together),
+    (directory, json): (&Path, bool),
+) -> Result<()> {
+    let board = Board::new(globals.quiet);
+    let (files, peer) = (told.entries(), plain(&told.peer, LONGEST));
+    let sessions = Sessions::default();
+    // What can fail here does before the files are asked to come.
+    let _reporter = Reporter::start(network, About::new(COMMAND, None).moving(&sessions), globals.quiet)?;
+    let limits = Limits { file: told.most, total: u64::MAX };
+    let consent = Consent::BegunTogether(told.announced());
+    let opened = Inbox::open(directory, false, limits, consent, network.known.clone(), board.clone());
+    let opened = opened.and_then(|inbox| Ok((inbox.keep_together(&told)?, Arc::new(inbox))));
+    let (mut kept, inbox) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            giver.refuse(&failure::line(&error)).await;
+            return Err(error.context("the files stay at the other device"));
+        }
+    };
+    giver.fetch(told.length, &mut |bytes: &[u8]| kept.take(bytes)).await?;
+    let connection = giver.accept(network).await.context("what was fetched of the files is removed")?;
+    output::note(
+        globals.quiet,
+        format!("{files} files from {peer} go on here; those that have arrived by themselves stay there"),
+    );
+    let under_way = inbox.go_on_together((told, kept), &connection).await?;
+    match until_done((connection, under_way), (inbox, sessions), (json, &board)).await? {
+        None => Ok(()),
+        Some(why) => bail!("not all files from {peer} have arrived, and what has is kept: {why}"),
+    }
+}
+
+/// Takes what comes on a connection until what it is for is here, or goes on elsewhere. Returns why neither
+/// is so if the connection ends before.
+async fn until_done(
+    (connection, under_way): (Connection, Vec<Halted>),
+    (inbox, sessions): (Arc<Inbox>, Sessions),
+    (json, board): (bool, &Board),
+) -> Result<Option<String>> {
     // Nothing halts everything.
     let halter = Halter::new();
     let (taker, mut news) = Taker::new(inbox, halter.tie(), sessions);
-    taker.serve(connection, under_way.into_iter().collect());
+    taker.serve(connection, under_way);
     drop(taker);
     let mut why = "its sender is gone".to_owned();
     while let Some(news) = news.recv().await {
@@ -70,17 +125,17 @@ pub(crate) async fn go_on(
             why = trouble;
         }
         let is_last = is_last(&news);
-        super::told(json, news, false, &board)?;
+        super::told(json, news, false, board)?;
         if is_last {
-            return Ok(());
+            return Ok(None);
         }
     }
-    bail!("{name} from {peer} has not arrived, and what has is kept: {why}")
+    Ok(Some(why))
 }
 
-/// Whether the file is here, or goes on elsewhere. What else its sender tries ends nothing.
+/// Whether the file is here, or all are, or it goes on elsewhere. What else its sender tries ends nothing.
 fn is_last(news: &News) -> bool {
-    matches!(news, News::Moved { .. } | News::Ended(_, Outcome { result: Ok(_), .. }))
+    matches!(news, News::Moved { .. } | News::Ended(_, Outcome { part: false, result: Ok(_), .. }))
 }
 
 /// What kept something from arriving.
@@ -112,7 +167,7 @@ async fn fetch(
             return Err(error.context("the file stays at the other device"));
         }
     };
-    giver.fetch(so_far.at(), |bytes| kept.write(bytes)).await?;
+    giver.fetch(so_far.at(), &mut |bytes: &[u8]| kept.write(bytes)).await?;
     let connection = giver.accept(network).await.context("what was fetched of the file is removed")?;
     kept.stays();
     Ok((connection, Arc::new(inbox)))

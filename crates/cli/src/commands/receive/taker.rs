@@ -1,5 +1,6 @@
 //! Takes what comes on connections, and gives one that a file comes on to another device that may have it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,26 +16,50 @@ use crate::network::log_events;
 use crate::takeover::Woken;
 use crate::transfer::Inbox;
 use crate::transfer::receiving::{Outcome, go_on, receive};
-use crate::transfer::underway::Underway;
+use crate::transfer::several::Several;
+use crate::transfer::underway::{Halted, Underway};
 use crate::tunnel;
 
 /// Files that are taken at once on one connection.
 const STREAMS: u32 = 32;
 /// Results that wait to be told.
 const RESULTS: usize = 64;
-/// How long a file may take to halt, of which nothing is read in the moment.
-const HALT_LIMIT: Duration = Duration::from_secs(2);
+/// How long files may take to halt that begin or end in the moment: a disk may be slow.
+const HALT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Something on the connection is neither halted nor over.
+const BUSY: &str = "a file begins or ends just now; try again";
+const NOTHING: &str = "no file is on its way just now";
+const OTHER: &str =
+    "one file moves by itself, or several that are sent together, and not what else this sender sends";
+
+/// What goes on at another device.
+pub(super) enum Which {
+    /// This file.
+    File(String),
+    /// So many that came together.
+    Several(u64),
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(name) => f.write_str(name),
+            Self::Several(files) => write!(f, "{files} files"),
+        }
+    }
+}
 
 /// What happens to transfers.
 pub(super) enum News {
     /// One of this peer's has ended.
     Ended(String, Outcome),
-    /// This file goes on at the device that is called so.
-    Moved { file: String, to: String },
+    /// This goes on at the device that is called so.
+    Moved { which: Which, to: String },
     /// Another device wanted what this peer sends, and does not have it.
     Stays { peer: String, why: String },
-    /// The connection to the other device broke before it said whether it has this file.
-    Lost { file: String, why: String },
+    /// The connection to the other device broke before it said whether it has this.
+    Lost { which: Which, why: String },
 }
 
 /// Takes what comes on connections. Cheap to clone.
@@ -43,21 +68,21 @@ pub(super) struct Taker {
     inbox: Arc<Inbox>,
     news: mpsc::Sender<News>,
     /// Halts everything.
-    tie: Tie<Underway>,
+    tie: Tie<Halted>,
     sessions: Sessions,
 }
 
 /// A device has come for a connection, whose files were halted.
 struct Called {
     asked: Asked,
-    halted: Vec<Underway>,
+    halted: Vec<Halted>,
     /// Nothing runs on it any more.
     at_rest: bool,
 }
 
 /// The streams of one connection.
 struct Streams {
-    halter: Halter<Underway>,
+    halter: Halter<Halted>,
     /// Those that are free.
     places: Arc<Semaphore>,
 }
@@ -66,7 +91,7 @@ impl Taker {
     /// A taker, and what it tells.
     pub(super) fn new(
         inbox: Arc<Inbox>,
-        tie: Tie<Underway>,
+        tie: Tie<Halted>,
         sessions: Sessions,
     ) -> (Self, mpsc::Receiver<News>) {
         let (news, told) = mpsc::channel(RESULTS);
@@ -83,19 +108,19 @@ impl Taker {
         for connection in connections {
             guests.welcome(connection.clone());
             let is_own = |file: &Underway| file.read.stream().connection().id() == connection.id();
-            let (own, others) = files.into_iter().partition(is_own);
+            let (own, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_own);
             files = others;
-            self.serve(connection, own);
+            self.serve(connection, own.into_iter().map(Halted::from).collect());
         }
     }
 
-    /// Serves a connection, on which these files are under way.
-    pub(super) fn serve(&self, connection: Connection, under_way: Vec<Underway>) {
+    /// Serves a connection, on which these are under way.
+    pub(super) fn serve(&self, connection: Connection, under_way: Vec<Halted>) {
         tokio::spawn(FutureExt::boxed(log_events(connection.events(), connection.peer_id().short())));
         tokio::spawn(FutureExt::boxed(self.clone().serve_connection(connection, under_way)));
     }
 
-    async fn serve_connection(self, connection: Connection, mut under_way: Vec<Underway>) {
+    async fn serve_connection(self, connection: Connection, mut under_way: Vec<Halted>) {
         let mut session = self.sessions.begin(&connection, &self.inbox.who(connection.peer_id()));
         let mut streams =
             Streams { halter: Halter::new(), places: Arc::new(Semaphore::new(STREAMS as usize)) };
@@ -114,7 +139,7 @@ impl Taker {
         connection: &Connection,
         session: &mut Session,
         streams: &mut Streams,
-        under_way: Vec<Underway>,
+        under_way: Vec<Halted>,
     ) -> Option<Called> {
         for file in under_way {
             self.resume(file, streams);
@@ -146,17 +171,17 @@ impl Taker {
         Some(Called { asked, halted, at_rest })
     }
 
-    fn ties(&self, streams: &Streams) -> Ties<Underway> {
+    fn ties(&self, streams: &Streams) -> Ties<Halted> {
         Ties::new(self.tie.clone(), streams.halter.tie())
     }
 
-    fn resume(&self, file: Underway, streams: &Streams) {
+    fn resume(&self, halted: Halted, streams: &Streams) {
         // So many were under way before at most, and nothing else has begun since.
         let place = streams.places.clone().try_acquire_owned().ok();
         let (taker, ties) = (self.clone(), self.ties(streams));
         tokio::spawn(FutureExt::boxed(async move {
-            let peer = file.read.stream().peer_id().short();
-            let outcome = go_on(file, &taker.inbox, &ties).await;
+            let peer = halted.peer_id().short();
+            let outcome = go_on(halted, &taker.inbox, &ties).await;
             taker.tell(peer, outcome).await;
             drop(place);
         }));
@@ -164,54 +189,95 @@ impl Taker {
 
     /// Gives the connection to the device that has come for it. Returns what has to go on here; `None` if it is
     /// elsewhere, or over.
-    async fn give(&self, connection: &Connection, called: Called) -> Option<Vec<Underway>> {
-        let Called { asked, mut halted, at_rest } = called;
-        let file = match (halted.pop(), halted.is_empty(), at_rest) {
-            (Some(file), true, true) => file,
-            (file, ..) => {
-                let why = if file.is_none() && at_rest {
-                    "no file is on its way just now"
-                } else {
-                    "only one file by itself moves, not several that are sent together, and none that begins or ends \
-                     just now"
-                };
-                asked.refuse(why);
-                self.stays(connection, why.to_owned()).await;
-                halted.extend(file);
-                return Some(halted);
-            }
+    async fn give(&self, connection: &Connection, called: Called) -> Option<Vec<Halted>> {
+        let Called { asked, halted, at_rest } = called;
+        if !at_rest {
+            self.keep(connection, asked, BUSY).await;
+            return Some(halted);
+        }
+        let mut halted = match Several::of(halted) {
+            Ok(several) => return self.give_several(connection, asked, several).await,
+            Err(halted) => halted,
         };
-        let name = file.so_far.name().to_owned();
+        let alone = halted.len() == 1 && halted.iter().all(Halted::is_file);
+        let file = if alone { halted.pop().and_then(Halted::into_file) } else { None };
+        let Some(file) = file else {
+            let why = if halted.iter().all(Halted::is_silent) { NOTHING } else { OTHER };
+            self.keep(connection, asked, why).await;
+            return Some(halted);
+        };
+        self.give_file(connection, asked, file).await
+    }
+
+    async fn give_file(&self, connection: &Connection, asked: Asked, file: Underway) -> Option<Vec<Halted>> {
         let mut held = match self.inbox.hold(&file.so_far, connection).await {
             Ok(held) => held,
             Err(error) => {
-                let why = failure::line(&error);
-                asked.refuse(&why);
-                self.stays(connection, why).await;
-                return Some(vec![file]);
+                self.keep(connection, asked, &failure::line(&error)).await;
+                return Some(vec![file.into()]);
             }
         };
         let arrived = (State::File(self.arriving(&file)), file.so_far.at());
+        let mut read = |into: &mut [u8]| held.read(into);
         let outcome = tokio::select! {
-            outcome = asked.give_file(connection, arrived, |into| held.read(into)) => outcome,
-            () = self.tie.is_to_halt() => Moved::Stays("a newer instance takes over just now".to_owned()),
+            outcome = asked.give_file(connection, arrived, &mut read) => outcome,
+            () = self.tie.is_to_halt() => overtaken(),
         };
-        match outcome {
-            Moved::Moved(to) => {
-                held.remove();
-                self.say(News::Moved { file: name, to }).await;
-                None
-            }
-            Moved::Stays(why) => {
-                drop(held);
-                self.stays(connection, why).await;
-                Some(vec![file])
-            }
-            Moved::Lost(why) => {
-                self.say(News::Lost { file: name, why }).await;
-                None
-            }
+        let which = Which::File(file.so_far.name().to_owned());
+        if matches!(outcome, Moved::Moved(_)) {
+            held.remove();
+        } else {
+            drop(held);
         }
+        self.stays_after(connection, outcome, which).await.then(|| vec![file.into()])
+    }
+
+    async fn give_several(
+        &self,
+        connection: &Connection,
+        asked: Asked,
+        several: Several,
+    ) -> Option<Vec<Halted>> {
+        let (mut held, told) = match self.inbox.hold_together(&several, connection).await {
+            Ok(held) => held,
+            Err(error) => {
+                self.keep(connection, asked, &failure::line(&error)).await;
+                return Some(several.into_halted());
+            }
+        };
+        let length = told.length;
+        let arrived = (State::Together(told), length);
+        let mut read = |into: &mut [u8]| held.read(into);
+        let outcome = tokio::select! {
+            outcome = asked.give_file(connection, arrived, &mut read) => outcome,
+            () = self.tie.is_to_halt() => overtaken(),
+        };
+        if matches!(outcome, Moved::Moved(_)) {
+            held.remove();
+        } else {
+            drop(held);
+        }
+        let which = Which::Several(several.entries());
+        self.stays_after(connection, outcome, which).await.then(|| several.into_halted())
+    }
+
+    /// Tells what became of something. Whether it goes on here.
+    async fn stays_after(&self, connection: &Connection, outcome: Moved, which: Which) -> bool {
+        match outcome {
+            Moved::Moved(to) => self.say(News::Moved { which, to }).await,
+            Moved::Stays(why) => {
+                self.stays(connection, why).await;
+                return true;
+            }
+            Moved::Lost(why) => self.say(News::Lost { which, why }).await,
+        }
+        false
+    }
+
+    /// Does not give what is here, and says why.
+    async fn keep(&self, connection: &Connection, asked: Asked, why: &str) {
+        asked.refuse(why);
+        self.stays(connection, why.to_owned()).await;
     }
 
     fn arriving(&self, file: &Underway) -> Arriving {
@@ -245,6 +311,11 @@ impl Taker {
         // The command may have ended meanwhile.
         let _ = self.news.send(news).await;
     }
+}
+
+/// The one that takes over goes on.
+fn overtaken() -> Moved {
+    Moved::Stays("a newer instance takes over just now".to_owned())
 }
 
 /// The next stream, once there is a place for it: a peer that opens more waits until some have ended. `None` when the

@@ -1,4 +1,4 @@
-//! A file goes on from here that another device of the user was sending.
+//! What another device of the user was sending goes on from here: a file, or several together.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use whimbrel_transport::Connection;
 
 use super::one::{Fate, Way, carry};
-use super::{COMMAND, moved};
+use super::{COMMAND, moved, several};
 use crate::failure;
 use crate::moving::{Giver, Leaving, Sessions};
 use crate::network::Network;
@@ -17,9 +17,11 @@ use crate::plain::plain;
 use crate::progress::Board;
 use crate::status::{About, Reporter};
 use crate::transfer::Trouble;
+use crate::transfer::outbox::{Kept, Outbox};
 use crate::transfer::outflow::{MOST_WAITING, Outflow, SUM, Sent, Stopped};
 use crate::transfer::pace::Pace;
 use crate::transfer::spool::Spool;
+use crate::transfer::together::Going;
 
 /// Characters of what another device says.
 const LONGEST: usize = 200;
@@ -53,13 +55,76 @@ pub(crate) async fn go_on(
     let way = Way { sessions: &sessions, peer: &peer, pace: &pace, board: &board };
     match carry(outflow, &way).await {
         Ok(Fate::Arrived(sent)) => tell(globals.quiet, json, (&name, &peer), (&sent, start)),
-        Ok(Fate::Moved(to)) => moved(globals.quiet, json.then(|| json!(name)), &to),
+        Ok(Fate::Moved(to)) => moved(globals.quiet, json.then(|| json!({ "file": name })), &to),
         Err(Trouble::Refused(reason)) => bail!("{peer} does not take {name}: {reason}"),
         Err(Trouble::Here(error)) => Err(error),
         Err(Trouble::Lost(error)) => Err(anyhow::Error::new(error).context(format!(
             "lost {peer}, which keeps what has arrived; send {name} again from where it is"
         ))),
     }
+}
+
+/// Fetches what is left of several files at another device, takes their connection, and sends the rest, until
+/// the receiver has all or they have gone to the next device.
+///
+/// # Errors
+/// As [`go_on`].
+pub(crate) async fn go_on_together(
+    globals: &Globals,
+    network: &Network,
+    (mut giver, told): (Giver, Going),
+    json: bool,
+) -> Result<()> {
+    let (peer, files) = (plain(&told.peer, LONGEST), told.entries());
+    let sessions = Sessions::default();
+    // What can fail here does before the files are asked to come.
+    let about = About::new(COMMAND, Some(peer.clone())).moving(&sessions);
+    let _reporter = Reporter::start(network, about, globals.quiet)?;
+    let mut kept = match Kept::begin(&told) {
+        Ok(kept) => kept,
+        Err(error) => {
+            giver.refuse(&failure::line(&error)).await;
+            return Err(error.context("the files stay at the other device"));
+        }
+    };
+    giver.fetch(told.length, &mut |bytes: &[u8]| kept.keep(bytes)).await?;
+    let connection = giver.accept(network).await?;
+    output::note(globals.quiet, format!("what is left of {files} files to {peer} goes on from here"));
+    let outbox = Outbox::going_on(told, kept, &connection)?;
+    let (pace, board, start) = (Pace::new(None), Board::new(globals.quiet), Instant::now());
+    let way = Way { sessions: &sessions, peer: &peer, pace: &pace, board: &board };
+    match several::carry(outbox, &way).await {
+        Ok(Fate::Arrived(sent)) => tell_all(globals.quiet, json, (files, &peer), (&sent, start)),
+        Ok(Fate::Moved(to)) => moved(globals.quiet, json.then(|| json!({ "files": files })), &to),
+        Err(Trouble::Refused(reason)) => bail!("{peer} does not take the files: {reason}"),
+        Err(Trouble::Here(error)) => Err(error),
+        Err(Trouble::Lost(error)) => Err(anyhow::Error::new(error).context(format!(
+            "lost {peer}, which keeps what has arrived; send the files again from where they are"
+        ))),
+    }
+}
+
+fn tell_all(
+    quiet: bool,
+    json: bool,
+    (files, peer): (u64, &str),
+    (sent, start): (&Sent, Instant),
+) -> Result<()> {
+    let seconds = start.elapsed().as_secs_f64();
+    if json {
+        return output::json(&json!({
+            "files": files, "to": peer, "size": sent.size,
+            "sent": sent.size.saturating_sub(sent.resumed_from), "resumed_from": sent.resumed_from,
+            "carried": sent.carried, "seconds": seconds,
+        }));
+    }
+    if quiet {
+        return Ok(());
+    }
+    output::line(format!(
+        "{files} files have arrived: {}, the rest in {seconds:.1} s",
+        output::bytes(sent.size)
+    ))
 }
 
 fn tell(quiet: bool, json: bool, (name, peer): (&str, &str), (sent, start): (&Sent, Instant)) -> Result<()> {
@@ -86,7 +151,7 @@ async fn fetch(network: &Network, mut giver: Giver, file: &Leaving) -> Result<(C
             return Err(error.context("the file stays at the other device"));
         }
     };
-    giver.fetch(file.left + SUM as u64, |bytes| fetched.keep(bytes)).await?;
+    giver.fetch(file.left + SUM as u64, &mut |bytes: &[u8]| fetched.keep(bytes)).await?;
     let connection = giver.accept(network).await?;
     Ok((connection, fetched))
 }

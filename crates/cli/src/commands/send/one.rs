@@ -16,7 +16,7 @@ use crate::transfer::pace::Pace;
 /// for its answer meanwhile, and the receiver for more.
 const READ_AHEAD: Duration = Duration::from_secs(10);
 const OPEN: &str = "standard input has not ended, and only what is there to its end moves";
-const ALL_SENT: &str = "all of it is sent, and is about to arrive";
+pub(super) const ALL_SENT: &str = "all of it is sent, and is about to arrive";
 
 /// What became of what was sent.
 pub(super) enum Fate {
@@ -72,7 +72,8 @@ pub(super) async fn carry(mut outflow: Outflow, way: &Way<'_>) -> Result<Fate, T
     }
 }
 
-fn stays(board: &Board, why: &str) {
+/// Says why something stays.
+pub(super) fn stays(board: &Board, why: &str) {
     board.note(&format!("this stays here: {why}"));
 }
 
@@ -87,7 +88,8 @@ async fn give(asked: Asked, connection: &Connection, outflow: &mut Outflow, peer
         Ok((stopped, mut left)) => {
             let length = left.length();
             let state = State::Sending(leaving(stopped, stream, peer));
-            asked.give_file(connection, (state, length), |into| left.read(into)).await
+            let mut read = |into: &mut [u8]| left.read(into);
+            asked.give_file(connection, (state, length), &mut read).await
         }
         Err(why) => {
             asked.refuse(&why);

@@ -17,7 +17,7 @@ use crate::status::{self, Report};
 const MOST: usize = 64;
 /// Characters of a peer's name.
 const LONGEST: usize = 100;
-/// The command of which only one file by itself moves.
+/// The command of which nothing moves before it is on its way.
 const SEND: &str = "send";
 
 /// A session, and the command that has it.
@@ -90,7 +90,7 @@ pub(super) async fn tell_what_stays(quiet: bool) -> Result<()> {
     for report in status::ask_all().await?.iter().filter(stays) {
         let to = plain(report.name.as_deref().unwrap_or("somebody"), LONGEST);
         let text = format!(
-            "a `whimbrel send` to {to} stays here: one file moves once it is on its way, several do not"
+            "a `whimbrel send` to {to} stays here until the receiver has said that it takes what is sent"
         );
         output::note(quiet, text);
     }
@@ -101,12 +101,8 @@ pub(super) async fn tell_what_stays(quiet: bool) -> Result<()> {
 fn stays(report: &Report, wanted: &str) -> Option<Failure> {
     report.connections.iter().find(|connection| connection.id.starts_with(wanted))?;
     let message = match report.command.as_str() {
-        SEND => {
-            "this `whimbrel send` does not move: one file does once it is on its way, several stay where \
-                 they are. Stop it and send them from the other device, if that has them: the receiver keeps \
-                 what has arrived"
-                .to_owned()
-        }
+        SEND => "this `whimbrel send` does not move yet: it does once the receiver has said that it takes it"
+            .to_owned(),
         command => format!("this connection of `whimbrel {}` does not move", plain(command, LONGEST)),
     };
     Some(Failure::new(Failure::REFUSED, message))

@@ -52,6 +52,10 @@ async fn go_on(
         }
         State::Chat(talk) => chat::go_on(globals, network, (giver.accept(network).await?, talk), json).await,
         State::File(file) => receive::go_on(globals, network, (giver, file), (directory, json)).await,
+        State::Together(files) => {
+            receive::go_on_together(globals, network, (giver, files), (directory, json)).await
+        }
+        State::Going(files) => send::go_on_together(globals, network, (giver, files), json).await,
         State::Sending(file) => send::go_on(globals, network, (giver, file), json).await,
     }
 }

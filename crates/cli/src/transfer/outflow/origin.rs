@@ -24,22 +24,33 @@ pub(in crate::transfer) struct Part {
     first: u64,
     /// The number behind its last byte.
     end: u64,
+    /// Bytes of the file that are before it and not of it.
+    base: u64,
 }
 
 impl Part {
     /// The bytes from `first` to `end` of what is sent.
     pub(in crate::transfer) fn new(file: File, shown: String, (first, end): (u64, u64)) -> Self {
-        Self { file, shown, first, end }
+        Self { file, shown, first, end, base: 0 }
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<usize> {
+    /// The same of a file in which it begins behind so many bytes.
+    pub(in crate::transfer) fn behind(self, base: u64) -> Self {
+        Self { base, ..self }
+    }
+
+    /// Reads the next bytes, of which the first one has the number `at`; 0 is the end. Blocks.
+    ///
+    /// # Errors
+    /// What the system says, and when it became shorter.
+    pub(in crate::transfer) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(at)).unwrap_or(usize::MAX);
         let most = left.min(into.len());
         if most == 0 {
             return Ok(0);
         }
         let failed = || format!("cannot read {}", self.shown);
-        let n = block_in_place(|| self.file.read_at(&mut into[..most], at - self.first));
+        let n = block_in_place(|| self.file.read_at(&mut into[..most], self.base + (at - self.first)));
         match n.with_context(failed)? {
             0 => Err(anyhow!("it became shorter while it was being sent").context(failed())),
             n => Ok(n),
@@ -77,7 +88,7 @@ impl Origin {
         match self {
             Self::File(part) => {
                 let (from, length) = (at.checked_sub(part.first)?, part.end.checked_sub(at)?);
-                Some(Rest { file: &part.file, from, length })
+                Some(Rest { file: &part.file, from: part.base.checked_add(from)?, length })
             }
             Self::Input(input) => input.rest(),
         }
