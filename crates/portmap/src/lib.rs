@@ -10,6 +10,7 @@
 //! peers to a machine that does not hold the endpoint's key.
 #![warn(clippy::redundant_clone)]
 
+mod device;
 mod favour;
 mod firewall;
 mod keeping;
@@ -21,18 +22,23 @@ mod pinhole;
 mod router;
 mod upnp;
 
-pub use firewall::{FirewallError, FirewallRefusal};
+pub use device::{UpnpError, UpnpRefusal};
 pub use keeping::PortMap;
 pub use mapping::{MapError, Protocol};
 pub use news::{Mapped, Pinholes};
 pub use pcp::{PcpError, PcpRefusal};
 pub use pinhole::probe;
 
-/// The decoder of what routers answer. What is here may change at any time.
+/// The decoders of what routers answer. What is here may change at any time.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     /// Decodes bytes as a router's answer by PCP.
     pub fn answer(bytes: &[u8]) {
         crate::pcp::decode_anything(bytes);
+    }
+
+    /// Decodes bytes as what a router says by UPnP.
+    pub fn device(bytes: &[u8]) {
+        crate::device::decode_anything(bytes);
     }
 }
