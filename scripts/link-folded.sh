@@ -16,8 +16,8 @@ told=$(echo "$told" | sed -n 's/^ld\.lld //p' | tail -n 1)
 	exit 1
 }
 # Of operations of X25519 and Ed25519 aws-lc has two each, with their tables: one for processors with ADX, and
-# `_alt`, which it takes on those without. That one runs on all and is little slower, some times a handshake: the
-# other one goes. The names have the library's version in them; one that is not there ends this with an error.
+# `_alt`, which it takes on those without. That one runs on all and is little slower, some times a handshake:
+# the other one goes. The names have the library's version in them; one that is not there is an error.
 version=$(sed -n '/^name = "aws-lc-sys"$/{n;s/^version = "\(.*\)"$/\1/p;}' "$(dirname "$0")/../Cargo.lock")
 prefix=aws_lc_$(echo "$version" | tr . _)
 once=
@@ -27,4 +27,4 @@ for name in curve25519_x25519_byte curve25519_x25519base_byte edwards25519_decod
 done
 # No path in it has blanks: they are of zig's cache and of cargo's target directory.
 # shellcheck disable=SC2086
-exec "$lld" $told $once --icf=all -O2
+exec "$lld" $told $once --icf=all -O2 --hash-style=gnu
