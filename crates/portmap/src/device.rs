@@ -61,8 +61,21 @@ pub(crate) struct Service {
 impl Search {
     /// Finds it. Takes 2.5 seconds at most. Cancel-safe.
     pub(crate) async fn find(self) -> Result<Service, UpnpError> {
+        let to = match self.router {
+            // Not all of them hear what is sent to themselves.
+            SocketAddr::V4(_) => SocketAddr::new(GROUP.into(), PORT),
+            SocketAddr::V6(mut router) => {
+                router.set_port(PORT);
+                router.into()
+            }
+        };
+        self.find_by(to).await
+    }
+
+    /// Finds it by what comes back from there.
+    async fn find_by(self, to: SocketAddr) -> Result<Service, UpnpError> {
         let mut why = UpnpError::Silent;
-        let found = timeout(SEARCH, self.look(&mut why)).await;
+        let found = timeout(SEARCH, self.look(to, &mut why)).await;
         match found {
             Ok(Ok(Some(service))) => Ok(service),
             Ok(Err(error)) => Err(error.into()),
@@ -71,10 +84,12 @@ impl Search {
     }
 
     /// Finds it, or notes why it does not.
-    async fn look(self, why: &mut UpnpError) -> Result<Option<Service>, io::Error> {
+    async fn look(self, to: SocketAddr, why: &mut UpnpError) -> Result<Option<Service>, io::Error> {
         let socket = UdpSocket::bind(SocketAddr::new(self.own, 0)).await?;
         for patience in PATIENCE {
-            self.send(&socket).await?;
+            for target in self.targets {
+                socket.send_to(search(to, target).as_bytes(), to).await?;
+            }
             let until = Instant::now() + patience;
             // A page that did not come is asked for again in the next round.
             let mut seen = Vec::new();
@@ -95,21 +110,6 @@ impl Search {
             }
         }
         Ok(None)
-    }
-
-    async fn send(&self, socket: &UdpSocket) -> io::Result<()> {
-        let to = match self.router {
-            // Not all of them hear what is sent to themselves.
-            SocketAddr::V4(_) => SocketAddr::new(GROUP.into(), PORT),
-            SocketAddr::V6(mut router) => {
-                router.set_port(PORT);
-                router.into()
-            }
-        };
-        for target in self.targets {
-            socket.send_to(search(to, target).as_bytes(), to).await?;
-        }
-        Ok(())
     }
 
     /// What the next datagram says. Cancel-safe.
@@ -182,3 +182,6 @@ async fn talk(own: IpAddr, to: SocketAddr, question: &str) -> Result<Answer, Upn
         }
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
