@@ -197,7 +197,7 @@ impl Answer {
     }
 
     /// The first of some services that the description on `page` has, and the page by which it is controlled.
-    /// References are meant from `URLBase` on (UPnP Device Architecture 1.0 §2.1) if it is of the same device.
+    /// References are meant from `URLBase` on (UPnP Device Architecture 1.0 §2.1) if the same device has it.
     pub(super) fn control(&self, page: &Page, services: &[&'static str]) -> Option<(&'static str, Page)> {
         if !self.is_done() {
             return None;
