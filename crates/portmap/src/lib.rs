@@ -10,6 +10,7 @@
 //! peers to a machine that does not hold the endpoint's key.
 #![warn(clippy::redundant_clone)]
 
+mod device;
 mod favour;
 mod firewall;
 mod keeping;
@@ -21,7 +22,7 @@ mod pinhole;
 mod router;
 mod upnp;
 
-pub use firewall::{FirewallError, FirewallRefusal};
+pub use device::{UpnpError, UpnpRefusal};
 pub use keeping::PortMap;
 pub use mapping::{MapError, Protocol};
 pub use news::{Mapped, Pinholes};
@@ -36,8 +37,8 @@ pub mod fuzzing {
         crate::pcp::decode_anything(bytes);
     }
 
-    /// Decodes bytes as what a router with an IPv6 firewall says by UPnP.
-    pub fn firewall(bytes: &[u8]) {
-        crate::firewall::decode_anything(bytes);
+    /// Decodes bytes as what a router says by UPnP.
+    pub fn device(bytes: &[u8]) {
+        crate::device::decode_anything(bytes);
     }
 }

@@ -10,10 +10,10 @@ use crab_nat::{
     natpmp, pcp,
 };
 
-use crate::firewall::FirewallError;
+use crate::device::UpnpError;
 use crate::pcp::{Nonce, PcpError};
 use crate::router::{LIFETIME, Router};
-use crate::upnp::{self, Gateway, UpnpError};
+use crate::upnp::Gateway;
 
 /// 250, 500 and 1000 ms: a router is one hop away.
 const PATIENCE: TimeoutConfig =
@@ -71,7 +71,7 @@ pub enum MapError {
         /// What came of PCP.
         why: PcpError,
         /// What came of UPnP.
-        upnp: FirewallError,
+        upnp: UpnpError,
     },
     /// The router is behind another one.
     #[error("the router's own address {0} is not public: it is behind another router")]
@@ -152,8 +152,8 @@ impl Mapping {
         protocol: InternetProtocol,
         port: NonZeroU16,
     ) -> Result<Self, UpnpError> {
-        let gateway = upnp::search(router).await?;
-        let (outside, lifetime) = upnp::add(&gateway, router, protocol, port).await?;
+        let gateway = Gateway::find(router).await?;
+        let (outside, lifetime) = gateway.add(protocol, port).await?;
         Ok(Self { outside, by: Protocol::Upnp, lifetime, kind: Kind::Upnp(gateway, protocol) })
     }
 
@@ -169,7 +169,9 @@ impl Mapping {
     pub(crate) async fn give_back(self) {
         let refused = match self.kind {
             Kind::Asked(mapping) => mapping.try_drop().await.map_err(|(failure, _)| failure.to_string()),
-            Kind::Upnp(gateway, protocol) => upnp::remove(&gateway, protocol, self.outside.port()).await,
+            Kind::Upnp(gateway, protocol) => {
+                gateway.remove(protocol, self.outside.port()).await.map_err(|why| why.to_string())
+            }
         };
         if let Err(why) = refused {
             tracing::debug!("the router keeps {} for a while: {why}", self.outside);

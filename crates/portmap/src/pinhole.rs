@@ -18,8 +18,9 @@ use whimbrel_base::random_bytes;
 use whimbrel_transport::{CarrierKind, Endpoint, Watched};
 
 use self::gates::{Gate, gates};
+use crate::device::UpnpError;
 use crate::favour::Favour;
-use crate::firewall::{Firewall, FirewallError, LetIn};
+use crate::firewall::{Firewall, LetIn};
 use crate::mapping::MapError;
 use crate::news::{Mapped, Pinholes};
 use crate::pcp::{self, Granted, LONGEST, MapRequest, Nonce, PcpError, PcpRefusal};
@@ -153,7 +154,7 @@ struct Opened {
 /// Why it has not.
 struct Refused {
     pcp: PcpError,
-    upnp: FirewallError,
+    upnp: UpnpError,
 }
 
 fn all_of(gates: &[Gate], protocols: &[InternetProtocol], port: NonZeroU16, nonce: Nonce) -> Vec<Asked> {
@@ -189,7 +190,7 @@ async fn ask_all(asked: &mut [Asked], lifetime: Duration) -> Result<(Vec<SocketA
             }
             Err(Refused { pcp, upnp }) => {
                 is_silent[0] |= matches!(pcp, PcpError::Silent);
-                is_silent[1] |= matches!(upnp, FirewallError::Silent);
+                is_silent[1] |= matches!(upnp, UpnpError::Silent);
                 let Gate { router, own } = pinhole.gate;
                 last = MapError::Closed { router: *router.ip(), own, why: pcp, upnp };
             }

@@ -1,103 +1,149 @@
-//! UPnP's side: how a router is found, and what it is told.
+//! A router that passes ports on and is asked by UPnP: what it is told (WANIPConnection:1 and :2,
+//! WANPPPConnection:1).
 
-use std::net::{IpAddr, SocketAddr};
+mod wish;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use crab_nat::InternetProtocol;
-use igd_next::{AddPortError, PortMappingProtocol, SearchOptions, search_gateway};
-use tokio::sync::oneshot;
+use tokio::time::timeout;
+use whimbrel_base::random_bytes;
 
+use self::wish::{Choice, Wish};
+use crate::device::{Search, Service, UpnpError, UpnpRefusal};
 use crate::router::{LIFETIME, Router};
 
-pub(crate) type Gateway = igd_next::Gateway;
-
-/// A router on this link answers within this.
-const SEARCH: Duration = Duration::from_secs(2);
+/// The services that pass ports on. That of version 2 can choose one.
+const SERVICES: [&str; 3] = [
+    "urn:schemas-upnp-org:service:WANIPConnection:1",
+    "urn:schemas-upnp-org:service:WANPPPConnection:1",
+    VERSION_2,
+];
+const VERSION_2: &str = "urn:schemas-upnp-org:service:WANIPConnection:2";
+/// What is searched for: to that of version 1 those of version 2 answer as well.
+const TARGETS: [&str; 3] = [
+    "urn:schemas-upnp-org:device:InternetGatewayDevice:1",
+    "urn:schemas-upnp-org:service:WANIPConnection:1",
+    "urn:schemas-upnp-org:service:WANPPPConnection:1",
+];
+/// For an answer: some routers load all their rules anew.
+const TALK: Duration = Duration::from_secs(10);
+/// For all that is asked until a port is passed on.
+const ADDING: Duration = Duration::from_secs(20);
 /// What the router's owner reads in its list of ports.
 const DESCRIPTION: &str = "whimbrel";
+/// Ports from here on are free more often.
+const HIGH: u16 = 0x8000;
 
-/// What came of asking by UPnP.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpnpError {
-    /// No device answered that is the router.
-    #[error("UPnP: {0}")]
-    Search(#[from] igd_next::SearchError),
-    /// The device that answered is another one.
-    #[error("UPnP: {0} answered, which is not the router")]
-    Stranger(IpAddr),
-    /// It does not say where it is.
-    #[error("UPnP: {0}")]
-    Address(#[from] igd_next::GetExternalIpError),
-    /// It refuses.
-    #[error("UPnP: {0}")]
-    Port(#[from] igd_next::AddAnyPortError),
+/// A router that passes ports on to an address of this host.
+#[derive(Clone, Debug)]
+pub(crate) struct Gateway {
+    own: Ipv4Addr,
+    service: Service,
 }
 
-/// Finds the device that this router is, and no other one.
-pub(crate) async fn search(router: Router) -> Result<Gateway, UpnpError> {
-    let mut options = SearchOptions::default();
-    options.bind_addr = SocketAddr::new(router.own.into(), 0);
-    options.timeout = Some(SEARCH);
-    options.single_search_timeout = Some(SEARCH);
-    let gateway = waiting(move || search_gateway(options)).await?;
-    match gateway.addr.ip() {
-        ip if ip == IpAddr::V4(router.ip) => Ok(gateway),
-        stranger => Err(UpnpError::Stranger(stranger)),
-    }
-}
-
-/// Has it pass a port on: the same one if that is free, otherwise any. Where that is, and for how long.
-pub(crate) async fn add(
-    gateway: &Gateway,
-    router: Router,
-    protocol: InternetProtocol,
-    port: NonZeroU16,
-) -> Result<(SocketAddr, Duration), UpnpError> {
-    let inside = SocketAddr::new(router.own.into(), port.get());
-    let (protocol, seconds) = (named(protocol), LIFETIME.as_secs() as u32);
-    let gateway = gateway.clone();
-    waiting(move || {
-        let ip = gateway.get_external_ip()?;
-        let outside = match gateway.add_port(protocol, port.get(), inside, seconds, DESCRIPTION) {
-            Ok(()) => port.get(),
-            // Some routers know no end; then it is given back, or stays until somebody else takes the port.
-            Err(AddPortError::OnlyPermanentLeasesSupported) => {
-                gateway.add_any_port(protocol, inside, 0, DESCRIPTION)?
-            }
-            Err(_) => gateway.add_any_port(protocol, inside, seconds, DESCRIPTION)?,
+impl Gateway {
+    /// Finds the device that this router is, and no other one. Takes 2.5 seconds at most. Cancel-safe.
+    pub(crate) async fn find(router: Router) -> Result<Self, UpnpError> {
+        let search = Search {
+            own: router.own.into(),
+            router: SocketAddr::new(router.ip.into(), 0),
+            targets: &TARGETS,
+            services: &SERVICES,
+            missing: "connection whose ports can be passed on",
         };
-        Ok((SocketAddr::new(ip, outside), LIFETIME))
-    })
-    .await
-}
+        Ok(Self { own: router.own, service: search.find().await? })
+    }
 
-pub(crate) async fn remove(gateway: &Gateway, protocol: InternetProtocol, port: u16) -> Result<(), String> {
-    let gateway = gateway.clone();
-    waiting(move || gateway.remove_port(named(protocol), port)).await.map_err(|error| error.to_string())
-}
+    /// Has it pass a port on: the same one if that is free, otherwise any. Where that is, and for how long.
+    /// Takes 20 seconds at most.
+    pub(crate) async fn add(
+        &self,
+        protocol: InternetProtocol,
+        port: NonZeroU16,
+    ) -> Result<(SocketAddr, Duration), UpnpError> {
+        timeout(ADDING, self.added(protocol, port)).await.unwrap_or(Err(UpnpError::Silent))
+    }
 
-/// Runs what waits for the router, within the library's own limits, on a thread that may wait. The library's other
-/// face is asynchronous, and brings an HTTP client with it that has version 2, of which no router knows.
-async fn waiting<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
-    let (reply, answer) = oneshot::channel();
-    // One type of task for all: what the runtime does with a task is compiled for each type of one, 2 KB.
-    let ask: Box<dyn FnOnce() + Send> =
-        Box::new(move || drop(reply.send(catch_unwind(AssertUnwindSafe(ask)))));
-    drop(tokio::task::spawn_blocking(ask));
-    match answer.await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(panic)) => resume_unwind(panic),
-        // Blocking tasks are not aborted: the runtime ends, and with it this task.
-        Err(_) => std::future::pending().await,
+    async fn added(
+        &self,
+        protocol: InternetProtocol,
+        port: NonZeroU16,
+    ) -> Result<(SocketAddr, Duration), UpnpError> {
+        let answer = self.service.ask("GetExternalIPAddress", &[], TALK).await?;
+        let ip = answer.value("NewExternalIPAddress").and_then(|ip| ip.parse::<IpAddr>().ok());
+        let ip = ip.ok_or(UpnpError::Garbled)?;
+        let mut wish = Wish::first(port, LIFETIME.as_secs() as u32, self.service.kind() == VERSION_2);
+        loop {
+            let error = match self.granted(wish, protocol, port).await {
+                Ok(outside) => return Ok((SocketAddr::new(ip, outside), LIFETIME)),
+                Err(error) => error,
+            };
+            let refusal = match error {
+                UpnpError::Refused(refusal) => refusal,
+                UpnpError::Garbled => UpnpRefusal::FAILED,
+                _ => return Err(error),
+            };
+            let other = u16::from_be_bytes(random_bytes()) | HIGH;
+            wish = wish.after(refusal, other).ok_or(error)?;
+        }
+    }
+
+    /// The port that it passes on when it is asked for one.
+    async fn granted(
+        &self,
+        wish: Wish,
+        protocol: InternetProtocol,
+        inside: NonZeroU16,
+    ) -> Result<u16, UpnpError> {
+        let wanted = self.wanted(wish, protocol, inside);
+        if wish.choice != Choice::Router {
+            return self.service.ask("AddPortMapping", &wanted, TALK).await.map(|_| wish.outside);
+        }
+        let answer = self.service.ask("AddAnyPortMapping", &wanted, TALK).await?;
+        let chosen = answer.value("NewReservedPort").and_then(|port| port.parse::<NonZeroU16>().ok());
+        chosen.map(NonZeroU16::get).ok_or(UpnpError::Garbled)
+    }
+
+    /// The arguments of both actions, in the order of the services' descriptions.
+    fn wanted(
+        &self,
+        wish: Wish,
+        protocol: InternetProtocol,
+        inside: NonZeroU16,
+    ) -> [(&'static str, String); 8] {
+        [
+            // From wherever.
+            ("NewRemoteHost", String::new()),
+            ("NewExternalPort", wish.outside.to_string()),
+            ("NewProtocol", named(protocol).to_owned()),
+            ("NewInternalPort", inside.to_string()),
+            ("NewInternalClient", self.own.to_string()),
+            ("NewEnabled", "1".to_owned()),
+            ("NewPortMappingDescription", DESCRIPTION.to_owned()),
+            ("NewLeaseDuration", wish.seconds.to_string()),
+        ]
+    }
+
+    /// Tells it that a port is no longer needed.
+    pub(crate) async fn remove(&self, protocol: InternetProtocol, outside: u16) -> Result<(), UpnpError> {
+        let which = [
+            ("NewRemoteHost", String::new()),
+            ("NewExternalPort", outside.to_string()),
+            ("NewProtocol", named(protocol).to_owned()),
+        ];
+        self.service.ask("DeletePortMapping", &which, TALK).await.map(drop)
     }
 }
 
-fn named(protocol: InternetProtocol) -> PortMappingProtocol {
+fn named(protocol: InternetProtocol) -> &'static str {
     match protocol {
-        InternetProtocol::Tcp => PortMappingProtocol::TCP,
-        InternetProtocol::Udp => PortMappingProtocol::UDP,
+        InternetProtocol::Tcp => "TCP",
+        InternetProtocol::Udp => "UDP",
     }
 }
+
+#[cfg(test)]
+mod tests;
