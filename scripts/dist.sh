@@ -82,11 +82,11 @@ set --
 [ "$triple" != x86_64-unknown-linux-gnu ] || set -- -C linker="$PWD/scripts/link-folded.sh" -C linker-flavor=gcc
 # LLVM gathers equal pieces of machine code in functions of their own, but not for less than such a function's entry in
 # the tables for unwinding takes: 1.5 MB less.
-PATH="$tools/zig/bin:$PATH" CARGO_ENCODED_RUSTFLAGS=$flags \
+PATH="$tools/zig/bin:$PATH" CARGO_ENCODED_RUSTFLAGS=$flags RUSTC_WRAPPER="$PWD/scripts/rustc-files.sh" \
 	env "CFLAGS_$(printf %s "$triple" | tr - _)=$cflags" cargo-zigbuild rustc -p whimbrel-cli --bin whimbrel \
 	--profile dist --locked --target "$target" -- "$@" \
 	-C llvm-args=-enable-machine-outliner=always -C llvm-args=-outliner-benefit-threshold=40 \
-	-C llvm-args=-machine-outliner-reruns=3
+	-C llvm-args=-machine-outliner-reruns=3 -C llvm-args=-tail-merge-threshold=1000 -C llvm-args=-tail-merge-size=2
 program=$built/$triple/dist/whimbrel
 
 # What the promise is: a start within 10 ms, no newer glibc, and 15 MB.
