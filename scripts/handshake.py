@@ -37,7 +37,12 @@ def fetched(program: str, ticket: str, carrier: str, home: str) -> bool:
     command = [program, "pipe", ticket, "-q", "--carrier", carrier, "--address", "127.0.0.1"]
     try:
         got = subprocess.run(
-            command, env=user(home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=LIMIT, check=True
+            command,
+            env=user(home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=LIMIT,
+            check=True,
         )
     except subprocess.SubprocessError as error:
         print(f"handshake: {error}", file=sys.stderr)
