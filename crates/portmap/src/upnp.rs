@@ -55,8 +55,8 @@ impl Gateway {
         Ok(Self { own: router.own, service: search.find().await? })
     }
 
-    /// Has it pass a port on: the same one if that is free, otherwise one that the router or the nonce chooses.
-    /// Where that is, and for how long. Takes 20 seconds at most.
+    /// Has it pass a port on: the same one if that is free, otherwise one that the router or the nonce
+    /// chooses. Where that is, and for how long. Takes 20 seconds at most.
     pub(crate) async fn add(
         &self,
         protocol: InternetProtocol,

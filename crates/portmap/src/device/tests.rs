@@ -43,7 +43,8 @@ async fn page(ip: Ipv4Addr, kind: &'static str) -> SocketAddr {
     at
 }
 
-/// What a search for the router finds that is sent to `hearing`, where each time these devices name these pages.
+/// What a search for the router finds that is sent to `hearing`, where each time these devices name these
+/// pages.
 async fn found_with(hearing: &UdpSocket, answers: &[(&UdpSocket, SocketAddr)]) -> Result<Service, UpnpError> {
     let to = hearing.local_addr().unwrap();
     tokio::select! {

@@ -38,8 +38,9 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// The same port as inside, for so long. The further ones are always the same for a nonce: what a router has
-    /// passed on goes on when it is asked again, instead of one port after the other, some of them for ever.
+    /// The same port as inside, for so long. The further ones are always the same for a nonce: what a router
+    /// has passed on goes on when it is asked again, instead of one port after the other, some of them for
+    /// ever.
     pub(super) fn first(inside: NonZeroU16, seconds: u32, may_choose: bool, nonce: Nonce) -> Self {
         let [word, ..] = nonce;
         let [high, low, ..] = word.to_be_bytes();
