@@ -38,13 +38,14 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// The same port as inside, for so long. The further ones are always the same for a nonce: what a router
-    /// has passed on goes on when it is asked again, instead of one port after the other, some of them for
-    /// ever.
+    /// The same port as inside, for so long. The further ones are always the same for a nonce and that port:
+    /// what a router has passed on goes on when it is asked again, instead of one port after the other, some
+    /// of them for ever. Another command of the same key and host has others: routers let one take the
+    /// other's.
     pub(super) fn first(inside: NonZeroU16, seconds: u32, may_choose: bool, nonce: Nonce) -> Self {
         let [word, ..] = nonce;
         let [high, low, ..] = word.to_be_bytes();
-        let start = u16::from_be_bytes([high, low]);
+        let start = u16::from_be_bytes([high, low]) ^ inside.get();
         Self { choice: Choice::Same, outside: inside.get(), seconds, may_choose, start, left: MOST }
     }
 
@@ -83,21 +84,22 @@ mod tests {
 
     #[test]
     fn none_of_the_further_ports_comes_twice_and_they_are_the_same_each_time() {
-        let ports = |nonce| {
-            let first = Wish::first(NonZeroU16::new(4433).unwrap(), 3600, false, nonce);
+        let ports = |inside, nonce| {
+            let first = Wish::first(NonZeroU16::new(inside).unwrap(), 3600, false, nonce);
             std::iter::successors(Some(first), |wish| wish.after(UpnpRefusal::CONFLICT))
                 .skip(1)
                 .map(|wish| wish.outside)
                 .collect::<Vec<u16>>()
         };
         for word in [0, 0x7fff_0000, 0x8000_ffff, u32::MAX] {
-            let tried = ports([word, 1, 2]);
+            let tried = ports(4433, [word, 1, 2]);
             assert_eq!(tried.len(), usize::from(MOST) + 1);
             assert!(tried.iter().all(|port| *port >= HIGH), "{tried:?}");
             assert_eq!(tried.iter().collect::<BTreeSet<_>>().len(), tried.len(), "{tried:?}");
-            assert_eq!(tried, ports([word, 1, 2]));
+            assert_eq!(tried, ports(4433, [word, 1, 2]));
+            assert_ne!(tried[0], ports(4434, [word, 1, 2])[0], "of another command");
+            assert_ne!(tried[0], ports(4433, [word ^ 0x0001_0000, 1, 2])[0], "of another key");
         }
-        assert_ne!(ports([0, 1, 2]), ports([u32::MAX, 1, 2]));
     }
 
     #[test]
