@@ -103,6 +103,8 @@ step "$size bytes"
 if "$program" --version >/dev/null 2>&1; then
 	host=$program
 	python3 scripts/start-time.py 10 "$program" --version
+	# What was left out at linking must not be what it computes with.
+	python3 scripts/handshake.py "$program"
 else
 	# Another processor's: pages come from a program of this one.
 	cargo build -q --locked --bin whimbrel

@@ -33,7 +33,9 @@ const MOST_PAGES: usize = 3;
 /// Of a datagram that answers a search.
 const LONGEST: usize = 2048;
 /// Of an answer over HTTP: descriptions of routers have some 4 KB.
-const LONGEST_ANSWER: usize = 128 * 1024;
+const LONGEST_ANSWER: u64 = 128 * 1024;
+/// Pieces that one comes in. What has come is looked at anew with each.
+const MOST_PIECES: usize = 8192;
 
 /// Looks for a service of a router.
 #[derive(Clone, Copy, Debug)]
@@ -172,15 +174,20 @@ async fn talk(own: IpAddr, to: SocketAddr, question: &str) -> Result<Answer, Upn
     socket.bind(SocketAddr::new(own, 0))?;
     let mut stream = socket.connect(to).await?;
     stream.write_all(question.as_bytes()).await?;
+    let mut stream = stream.take(LONGEST_ANSWER + 1);
     let mut heard: Vec<u8> = Vec::with_capacity(4096);
-    loop {
+    for _ in 0..MOST_PIECES {
         let is_over = stream.read_buf(&mut heard).await? == 0;
+        if stream.limit() == 0 {
+            return Err(UpnpError::Garbled);
+        }
         match Answer::read(&heard, is_over) {
             Some(answer) => return Ok(answer),
-            None if is_over || heard.len() > LONGEST_ANSWER => return Err(UpnpError::Garbled),
+            None if is_over => break,
             None => {}
         }
     }
+    Err(UpnpError::Garbled)
 }
 
 #[cfg(all(test, target_os = "linux"))]

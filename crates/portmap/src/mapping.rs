@@ -109,7 +109,7 @@ impl Mapping {
             Ok(mapping) => return Ok(mapping),
             Err(tried) => tried,
         };
-        match Self::ask_upnp(router, protocol, port).await {
+        match Self::ask_upnp(router, protocol, port, nonce).await {
             Ok(mapping) => Ok(mapping),
             Err(upnp) => Err(MapError::Refused { router: router.ip.into(), tried, upnp }),
         }
@@ -151,9 +151,10 @@ impl Mapping {
         router: Router,
         protocol: InternetProtocol,
         port: NonZeroU16,
+        nonce: Nonce,
     ) -> Result<Self, UpnpError> {
         let gateway = Gateway::find(router).await?;
-        let (outside, lifetime) = gateway.add(protocol, port).await?;
+        let (outside, lifetime) = gateway.add(protocol, port, nonce).await?;
         Ok(Self { outside, by: Protocol::Upnp, lifetime, kind: Kind::Upnp(gateway, protocol) })
     }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crab_nat::InternetProtocol;
 use tokio::time::timeout;
-use whimbrel_base::random_bytes;
 
 use self::wish::{Choice, Wish};
 use crate::device::{Search, Service, UpnpError, UpnpRefusal};
+use crate::pcp::Nonce;
 use crate::router::{LIFETIME, Router};
 
 /// The services that pass ports on. That of version 2 can choose one.
@@ -34,8 +34,6 @@ const TALK: Duration = Duration::from_secs(10);
 const ADDING: Duration = Duration::from_secs(20);
 /// What the router's owner reads in its list of ports.
 const DESCRIPTION: &str = "whimbrel";
-/// Ports from here on are free more often.
-const HIGH: u16 = 0x8000;
 
 /// A router that passes ports on to an address of this host.
 #[derive(Clone, Debug)]
@@ -57,25 +55,28 @@ impl Gateway {
         Ok(Self { own: router.own, service: search.find().await? })
     }
 
-    /// Has it pass a port on: the same one if that is free, otherwise any. Where that is, and for how long.
-    /// Takes 20 seconds at most.
+    /// Has it pass a port on: the same one if that is free, otherwise one that the router or the nonce
+    /// chooses. Where that is, and for how long. Takes 20 seconds at most.
     pub(crate) async fn add(
         &self,
         protocol: InternetProtocol,
         port: NonZeroU16,
+        nonce: Nonce,
     ) -> Result<(SocketAddr, Duration), UpnpError> {
-        timeout(ADDING, self.added(protocol, port)).await.unwrap_or(Err(UpnpError::Silent))
+        timeout(ADDING, self.added(protocol, port, nonce)).await.unwrap_or(Err(UpnpError::Silent))
     }
 
     async fn added(
         &self,
         protocol: InternetProtocol,
         port: NonZeroU16,
+        nonce: Nonce,
     ) -> Result<(SocketAddr, Duration), UpnpError> {
         let answer = self.service.ask("GetExternalIPAddress", &[], TALK).await?;
         let ip = answer.value("NewExternalIPAddress").and_then(|ip| ip.parse::<IpAddr>().ok());
         let ip = ip.ok_or(UpnpError::Garbled)?;
-        let mut wish = Wish::first(port, LIFETIME.as_secs() as u32, self.service.kind() == VERSION_2);
+        let may_choose = self.service.kind() == VERSION_2;
+        let mut wish = Wish::first(port, LIFETIME.as_secs() as u32, may_choose, nonce);
         loop {
             let error = match self.granted(wish, protocol, port).await {
                 Ok(outside) => return Ok((SocketAddr::new(ip, outside), LIFETIME)),
@@ -86,8 +87,7 @@ impl Gateway {
                 UpnpError::Garbled => UpnpRefusal::FAILED,
                 _ => return Err(error),
             };
-            let other = u16::from_be_bytes(random_bytes()) | HIGH;
-            wish = wish.after(refusal, other).ok_or(error)?;
+            wish = wish.after(refusal).ok_or(error)?;
         }
     }
 

@@ -41,6 +41,8 @@ impl UpnpRefusal {
     pub(crate) const NOT_IMPLEMENTED: Self = Self(602);
     /// Another host has the port.
     pub(crate) const CONFLICT: Self = Self(718);
+    /// The router has it itself.
+    pub(crate) const IN_USE: Self = Self(729);
     /// It keeps no time.
     pub(crate) const PERMANENT_ONLY: Self = Self(725);
 }

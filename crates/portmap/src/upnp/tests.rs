@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::wish::HIGH;
 use super::*;
 
 const VERSION_1: &str = SERVICES[0];
 const PPP: &str = SERVICES[1];
+const NONCE: Nonce = [0x1234_5678, 2, 3];
 const INSIDE: NonZeroU16 = NonZeroU16::new(4433).unwrap();
 
 /// What routers differ in, and what one passes on.
@@ -88,7 +90,10 @@ impl Model {
             return Err(718);
         }
         let (protocol, client) = (value("NewProtocol"), value("NewInternalClient"));
-        self.passed.push(format!("{protocol} {outside} to {client}:{inside} for {lease}"));
+        let passed = format!("{protocol} {outside} to {client}:{inside} for {lease}");
+        if !self.passed.contains(&passed) {
+            self.passed.push(passed);
+        }
         Ok(())
     }
 }
@@ -132,7 +137,7 @@ fn outside(port: u16) -> SocketAddr {
 }
 
 async fn add(gateway: &Gateway) -> Result<(SocketAddr, Duration), UpnpError> {
-    gateway.add(InternetProtocol::Udp, INSIDE).await
+    gateway.add(InternetProtocol::Udp, INSIDE, NONCE).await
 }
 
 #[tokio::test]
@@ -189,6 +194,20 @@ async fn a_router_that_keeps_no_time_passes_the_port_on_until_it_is_given_back()
     let (gateway, model) = router(VERSION_1, Model { is_for_ever_only: true, ..Model::default() }).await;
     assert_eq!(add(&gateway).await.unwrap(), (outside(4433), LIFETIME));
     assert_eq!(model.lock().unwrap().passed, ["UDP 4433 to 127.0.0.1:4433 for 0"]);
+}
+
+#[tokio::test]
+async fn a_router_that_is_asked_again_and_again_goes_on_with_the_port_that_it_has_passed_on() {
+    let models =
+        [false, true].map(|is_for_ever_only| Model { is_taken: true, is_for_ever_only, ..Model::default() });
+    for model in models {
+        let (gateway, model) = router(VERSION_1, model).await;
+        let (at, _) = add(&gateway).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(add(&gateway).await.unwrap(), (at, LIFETIME));
+        }
+        assert_eq!(model.lock().unwrap().passed.len(), 1, "none is left behind");
+    }
 }
 
 #[tokio::test]
