@@ -405,6 +405,7 @@ async fn dial(shared: &Shared, peer: &Peer) -> Result<Connection> {
         let why = error.downcast_ref::<ConnectError>();
         if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = why {
             shared.shown().forget_from(*peer);
+            shared.hear(*peer, None);
         }
     })
 }

@@ -29,6 +29,8 @@ const MEETING_LIMIT: Duration = Duration::from_secs(10 * 60);
 const GAP: Duration = Duration::from_millis(100);
 /// The same after a meeting that came to nothing: less than the peer waits for the answer to a heartbeat.
 const IN_VAIN: Duration = Duration::from_secs(1);
+/// How long a connection that does not work any more may take to say why.
+const WHY: Duration = Duration::from_secs(1);
 /// The peer hears that it is told nothing.
 const STRANGER: CloseCode = CloseCode::application(5);
 
@@ -58,6 +60,10 @@ pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -
     let Err(error) = ended;
     let peer = connection.peer_id();
     tracing::debug!(%peer, error = failure::line(&error), "a connection with a device is over");
+    // Streams of a connection that the peer has ended may fail a moment before it is known why.
+    if shared.told(&shared.known(), peer).is_some() {
+        let _ = tokio::time::timeout(WHY, connection.closed()).await;
+    }
     // An agent that is stopped ends its connections, and streams fail at that moment too. One that loses its network
     // or just does not answer is known until what it said goes stale.
     let (is_last, is_over) = (talk.end(), connection.close_reason().is_some());
