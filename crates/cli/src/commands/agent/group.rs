@@ -57,6 +57,8 @@ const MOST_GUESTS: usize = 128;
 const MOST_OF_ONE: usize = 4;
 /// For a device to answer a call.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// Who is called no more has so long to hear that.
+const LEAVE: Duration = Duration::from_secs(3);
 /// Between two looks whether other commands are to be told who is up.
 const WRITE: Duration = Duration::from_secs(1);
 /// Between two looks whether this machine was made another user's device.
@@ -347,7 +349,13 @@ impl Called {
         self.by_peer.retain(|peer, task| {
             let stays = wanted.contains_key(peer);
             if !stays {
-                task.abort();
+                // It sees by itself that the peer is told nothing any more, and lets it know.
+                let task = task.clone();
+                let leaving = async move {
+                    tokio::time::sleep(LEAVE).await;
+                    task.abort();
+                };
+                self.tasks.spawn(FutureExt::boxed(leaving));
             }
             stays
         });
