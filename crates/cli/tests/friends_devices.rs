@@ -136,7 +136,7 @@ fn a_friend_sees_the_devices_and_names_them_and_sees_them_no_more_once_the_right
     });
     allow(&["--devices"]);
     until("bob sees the laptop again", || laptop(&world));
-    // Nobody answers him then: that is an answer too.
+    // His agent is refused now, and must take that for an answer.
     assert_eq!(allow(&["--off"]), json!({ "presence": false, "devices": false }));
     until("bob sees nothing any more", || {
         let ada = ada(&world);
@@ -209,7 +209,7 @@ async fn strangers_and_friends_without_the_right_who_ask_for_the_devices_hear_no
         let heard = ask(&world, nobody, &at_ada).await;
         assert!(is_refused(&heard), "{nobody} heard {heard:?}");
     }
-    // Who may see only who is up hears what a friend of somebody without devices does.
+    // A friend who may see presence alone gets what a friend of somebody without devices gets.
     assert_eq!(ask(&world, "carol", &at_ada).await.unwrap(), NONE);
     assert_eq!(ask(&world, "carol", &at_dave).await.unwrap(), NONE);
 

@@ -286,7 +286,7 @@ fn a_limit_that_the_operator_sets_acts() {
     world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
     world.id("bob");
     world.run("bob", &["id", "register", "bob@example.org", "-q"]).failed(5, &["the name service is full"]);
-    // Who is there already goes on.
+    // A user who is registered already keeps the name.
     let again = world.run("ada", &["id", "register", "ada@example.org", "--json"]);
     assert_eq!(again.succeeded().json()["new"], false);
 }

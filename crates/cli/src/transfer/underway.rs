@@ -59,7 +59,7 @@ impl Halted {
         matches!(self.stage, Stage::File(_))
     }
 
-    /// Who sends it.
+    /// The endpoint that sends it.
     pub(crate) fn peer_id(&self) -> EndpointId {
         self.read.stream().peer_id()
     }

@@ -12,7 +12,7 @@ pub(super) const HIGH: u16 = 0x8000;
 /// Between two ports that are tried. It is odd: none of them comes twice.
 const STEP: u16 = 0x2f1b;
 
-/// Who chooses the port outside.
+/// Which side chooses the port outside: this one, or the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     /// It is the same one as inside.

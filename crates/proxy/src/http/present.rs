@@ -155,7 +155,7 @@ mod tests {
         assert!((&mut coming).now_or_never().is_none());
         tell(&sender, &["wlan0", "usb0"]);
         tokio::time::timeout(LIMIT, coming).await.unwrap();
-        // Nobody tells of networks any more: none of them is said to have gone.
+        // The manager is gone: that does not mean that a network is.
         let mut going = Box::pin(present.goes("usb0"));
         drop(sender);
         assert!((&mut going).now_or_never().is_none());

@@ -57,7 +57,7 @@ const MOST_GUESTS: usize = 128;
 const MOST_OF_ONE: usize = 4;
 /// For a device to answer a call.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// Who is called no more has so long to hear that.
+/// A device that is not to be called any more is told so within this time.
 const LEAVE: Duration = Duration::from_secs(3);
 /// Between two looks whether other commands are to be told who is up.
 const WRITE: Duration = Duration::from_secs(1);

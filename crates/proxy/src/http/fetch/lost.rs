@@ -92,8 +92,8 @@ impl Lost {
         known.by = by.cloned().or_else(|| known.by.take());
     }
 
-    /// Nobody works on this network any more. It is looked for, unless it is already; where the server is at
-    /// fault, after a while.
+    /// The last worker on this network has ended. A search for it begins, unless there is one already; where the
+    /// server is at fault, after a while.
     pub(super) fn look_for(
         &mut self,
         network: &str,

@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(decode(&bytes[..end]), None, "{end}");
         }
         assert_eq!(decode(&[&bytes[..], b"x"].concat()), None);
-        // Who may not see the list hears this, and so does a friend of somebody without devices.
+        // A friend without the right gets this, and so does a friend of somebody without devices.
         assert_eq!(postcard::to_stdvec(&of(Log::new(id(1)).group(), |_| None)).unwrap(), b"\0");
         assert_eq!(decode(b"\0"), Some(Vec::new()));
     }
