@@ -2,42 +2,22 @@
 //! a home of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "common/agents.rs"]
+mod agents;
 mod common;
 
 use std::io;
 use std::time::{Duration, Instant};
 
+use agents::{PATIENCE, introduce, until};
 use common::{LIMIT, Process, World, page};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel::transport::{CloseCode, ConnectError, Connection, ManualMonitor};
 use whimbrel_base::{EndpointId, Ticket};
 
-/// For what must come at all: agents wait between two tries.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// What who may not see them hears, without its length: no devices.
 const NONE: &[u8] = b"\0";
-
-/// Waits until something is so. Each look is a process: not too many of them.
-#[track_caller]
-fn until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-}
-
-/// Has one user's machine be introduced to another's.
-fn introduce(world: &World, (from, invite): (&str, &[&str]), (to, join): (&str, &[&str])) {
-    let mut inviting = world.start(from, &[&["invite", "--json", "-q"], invite].concat());
-    let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
-    world.run(to, &[&["join", &code, "--json", "-q"], join].concat()).succeeded();
-    inviting.output(LIMIT).succeeded();
-}
 
 fn make_friends(world: &World, one: &str, other: &str) {
     let [of_one, of_other] = [one, other].map(|user| format!("{user}@example.org"));

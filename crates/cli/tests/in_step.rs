@@ -2,36 +2,13 @@
 //! real processes, each with a home of its own.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/agents.rs"]
+mod agents;
 mod common;
 
-use std::time::{Duration, Instant};
-
-use common::{LIMIT, Process, World};
+use agents::{introduce, until};
+use common::{Process, World};
 use serde_json::Value;
-
-/// For what must come at all: agents wait between two tries.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Waits until something is so. Each look is a process: not too many of them.
-#[track_caller]
-fn until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-}
-
-/// Has one user's machine be introduced to another's.
-fn introduce(world: &World, (from, invite): (&str, &[&str]), (to, join): (&str, &[&str])) {
-    let mut inviting = world.start(from, &[&["invite", "--json", "-q"], invite].concat());
-    let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
-    world.run(to, &[&["join", &code, "--json", "-q"], join].concat()).succeeded();
-    inviting.output(LIMIT).succeeded();
-}
 
 fn add_device(world: &World, device: &str) {
     let name = format!("{device}.ada@example.org");
