@@ -63,8 +63,8 @@ lint: ## Lint all code, tests included
 docs: ## Build the API documentation without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps -j $(JOBS)
 
-unit: ## Run every test
-	$(CARGO) test --workspace --no-fail-fast -j $(JOBS)
+unit: ## Run every test, several test programs beside each other (BESIDE=)
+	CARGO="$(CARGO)" python3 scripts/run-tests.py --jobs $(JOBS) $(if $(BESIDE),--beside $(BESIDE))
 
 dist: ## Make what is given to users, in dist/: archive, .deb, bill of materials, checksums
 	@sh scripts/setup.sh test sh scripts/dist.sh
