@@ -25,6 +25,8 @@ use whimbrel_transport::Builder;
 
 /// Worlds side by side: they mostly wait.
 const LANES: usize = 4;
+/// The same where each cell is tried often: then most of the time is for paths that cannot become direct.
+const MANY_LANES: usize = 8;
 /// A run that is not about bytes.
 const LITTLE: u64 = 1 << 20;
 /// Where the server listens whose port is passed on.
@@ -171,12 +173,17 @@ fn all() -> Vec<(Cell, Vec<&'static str>)> {
     let (runs, size) = (asked("WHIMBREL_RUNS", 1), asked("WHIMBREL_SIZE", 8) << 20);
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..LANES {
+        for _ in 0..if runs > 1 { MANY_LANES } else { LANES } {
             scope.spawn(|| {
                 while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
                     let sizes = (0..runs).map(|number| if number == 0 { size } else { LITTLE });
                     let carried: Vec<_> = sizes.map(|size| run(cell, size, runs)).collect();
-                    found.lock().unwrap().push((cell, carried));
+                    let mut found = found.lock().unwrap();
+                    found.push((cell, carried));
+                    if runs > 1 {
+                        let (_, carried) = found.last().unwrap();
+                        println!("{} of {}: {}: {}", found.len(), cells.len(), cell.name(), shown(carried));
+                    }
                 }
             });
         }
