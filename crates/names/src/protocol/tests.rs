@@ -62,6 +62,8 @@ fn request() -> impl Strategy<Value = Numbered> {
         (name(), proptest::option::of(name())).prop_map(|(user, after)| Request::Devices { user, after }),
         (name(), proptest::option::of(".{0,50}")).prop_map(|(user, code)| Request::Mail { user, code }),
         proptest::option::of(bytes()).prop_map(|word| Request::Follow { word }),
+        bytes().prop_map(|appointment| Request::Appoint { appointment }),
+        name().prop_map(|name| Request::Appointed { name }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,
@@ -90,6 +92,7 @@ fn reply() -> impl Strategy<Value = Reply> {
             .prop_map(|(proposals, more)| Response::Proposals { proposals, more }),
         (vec(living(), 0..8), proptest::option::of(name()))
             .prop_map(|(records, more)| Response::Devices { records, more }),
+        bytes().prop_map(|appointment| Response::Appointment { appointment }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),

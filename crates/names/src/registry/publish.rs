@@ -110,6 +110,10 @@ impl Registry {
         ownership::check_sequence(&record, now)?;
         ownership::check_end(&record, now)?;
         record.verify().map_err(NamesError::Forged)?;
+        if record.record().revoked {
+            // Before it is revoked: whatever comes between, none that was taken back is handed out.
+            self.dismiss(&peer, name).await?;
+        }
         for _ in 0..ATTEMPTS {
             let user = self.user_of(name).await?;
             let right = match ownership::right(&record, user.as_ref(), now) {

@@ -52,6 +52,7 @@ pub(super) fn newer(request: &Request) -> Option<&'static str> {
         | Request::Withdraw { .. } => Some("requests between users"),
         Request::Mail { .. } => Some("codes by mail"),
         Request::Devices { .. } => Some("look-ups of a user's devices"),
+        Request::Appoint { .. } | Request::Appointed { .. } => Some("appointments"),
         _ => None,
     }
 }
