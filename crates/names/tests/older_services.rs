@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel_base::Delegation;
+use whimbrel_base::{Appointment, Delegation};
 use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, encode};
 use whimbrel_names::{AskError, ErrorCode, NameResolver};
 use whimbrel_transport::{Allow, CloseCode, Connection, ListenOptions, Stream};
@@ -90,6 +90,8 @@ fn is_newer(asked: &Request) -> bool {
             | Request::Proposals { .. }
             | Request::Devices { .. }
             | Request::Follow { .. }
+            | Request::Appoint { .. }
+            | Request::Appointed { .. }
     )
 }
 
@@ -114,12 +116,16 @@ async fn an_older_service_is_asked_once_for_what_it_does_not_know_and_serves_on(
     assert_eq!(resolver.proposals(None).await, Err(unsupported));
     let unsupported = AskError::Unsupported("look-ups of a user's devices");
     assert_eq!(resolver.devices_of(&name("ada@example.org")).await, Err(unsupported));
+    let unsupported = AskError::Unsupported("appointments");
+    assert_eq!(resolver.appointment(&device, laptop.endpoint.id()).await, Err(unsupported.clone()));
+    let appointment = Appointment::sign(device.clone(), key(8).id(), now(), end, &laptop.key).unwrap();
+    assert_eq!(resolver.leave_appointment(&appointment).await, Err(unsupported));
     let found = resolver.lookup_record(&device).await.unwrap_err();
     assert_eq!(found.code(), Some(ErrorCode::NotFound));
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(
         service.connections.load(Ordering::Relaxed),
-        6,
+        8,
         "one for each request that it does not know, and the last"
     );
 }
