@@ -85,8 +85,8 @@ fn renewed_by(world: &World, machine: &str) -> String {
     held["held"][0]["renewed_by"].as_str().unwrap().to_owned()
 }
 
-/// The appointment is carried to the desk by nobody. The laptop has a service with its own key, and one that has
-/// another key.
+/// The appointment is carried to the desk by nobody. The laptop has a service with its own key, and one that
+/// has another key.
 #[test]
 fn an_appointed_device_keeps_the_others_and_their_services_alive_without_the_users_key() {
     let (world, _names) = World::with_names();

@@ -233,9 +233,9 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Keeps an appointment in place of its issuer's last one of that device, durably, and forgets those of the
-    /// issuer that have ended at `now`. False if it has [`MAX_APPOINTMENTS`] others of this issuer, or keeps none
-    /// at all.
+    /// Keeps an appointment in place of its issuer's last one of that device, durably, and forgets those of
+    /// the issuer that have ended at `now`. False if it has [`MAX_APPOINTMENTS`] others of this issuer, or
+    /// keeps none at all.
     fn appoint(&self, appointment: Appointment, now: UnixTime) -> Answer<'_, bool> {
         let _ = (appointment, now);
         Box::pin(std::future::ready(Ok(false)))

@@ -91,11 +91,11 @@ enum Action {
     },
     /// Let a device renew what this user's other devices were given
     ///
-    /// For a user's key that is kept offline. Leaves an appointment, which is no secret, with the name service,
-    /// where the device takes it by itself, and prints it for `whimbrel id accept` on a device that cannot. The
-    /// device must be one that may act for the user (`whimbrel devices trust`), and publish a name of its own,
-    /// as `whimbrel agent --as NAME` does. It renews services that have keys of their own, too. It does not
-    /// renew itself: appoint two.
+    /// For a user's key that is kept offline. Leaves an appointment, which is no secret, with the name
+    /// service, where the device takes it by itself, and prints it for `whimbrel id accept` on a device that
+    /// cannot. The device must be one that may act for the user (`whimbrel devices trust`), and publish a
+    /// name of its own, as `whimbrel agent --as NAME` does. It renews services that have keys of their own,
+    /// too. It does not renew itself: appoint two.
     #[command(after_help = after("Example:\n  whimbrel id appoint laptop.ada@example.org --to ID"))]
     Appoint {
         /// The device's name

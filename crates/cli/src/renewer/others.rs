@@ -1,9 +1,9 @@
-//! Renews the delegations of the user's other devices, and of services that have keys of their own on these, on
-//! a device that the user appointed: the user's key may be away.
+//! Renews the delegations of the user's other devices, and of services that have keys of their own on these,
+//! on a device that the user appointed: the user's key may be away.
 //!
-//! The appointment is taken from the name service, where the user's key left it, unless it was accepted by hand.
-//! Which devices there are, the user's list says. What each was given, and what services were, is read from
-//! their records, and remembered: a device that is off for a week is renewed too.
+//! The appointment is taken from the name service, where the user's key left it, unless it was accepted by
+//! hand. Which devices there are, the user's list says. What each was given, and what services were, is read
+//! from their records, and remembered: a device that is off for a week is renewed too.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -144,8 +144,8 @@ fn living(network: &Network, appointed: &Appointed) -> Result<Vec<Appointment>> 
     Ok(living)
 }
 
-/// Takes what the user's key left at the name service for this device. A service that has none, or says an old
-/// one, changes nothing here.
+/// Takes what the user's key left at the name service for this device. A service that has none, or says an
+/// old one, changes nothing here.
 async fn take(network: &Network, appointed: &Appointed, group: &Group, looks: &mut Looks) -> Result<()> {
     let (own, resolver) = (network.id(), network.resolver()?);
     let Some(device) = group.device(own) else { return Ok(()) };
@@ -202,8 +202,8 @@ async fn renew(
     }))
 }
 
-/// Of each name what the user's key gave last, and of that what ends last. Devices come before services: should
-/// there be no room for all, these have it.
+/// Of each name what the user's key gave last, and of that what ends last. Devices come before services:
+/// should there be no room for all, these have it.
 fn newest_of_each(all: impl Iterator<Item = Delegation>) -> Vec<Delegation> {
     let rank = |word: &Delegation| (word.granted(), word.expires());
     let mut newest: Vec<Delegation> = Vec::new();

@@ -1,8 +1,9 @@
 //! Appointments that a user's key leaves for its devices: each is handed out to the key that it appoints, and
 //! to nobody else.
 //!
-//! What the device may do with one, [`renew`](Registry::renew) decides each time. So a service that hands none
-//! out delays what the user wants, and one that hands out an old one gives no right that the user did not give.
+//! What the device may do with one, [`renew`](Registry::renew) decides each time. So a service that hands
+//! none out delays what the user wants, and one that hands out an old one gives no right that the user did
+//! not give.
 
 use whimbrel_base::{Appointment, EndpointId, Name, UnixTime};
 
@@ -52,8 +53,8 @@ impl Registry {
     /// The appointment of a device that its user's key left for `peer`.
     ///
     /// # Errors
-    /// [`NamesError::NotFound`] when none is kept for this key, or the name was taken back or given to another
-    /// key; [`NamesError::Unavailable`].
+    /// [`NamesError::NotFound`] when none is kept for this key, or the name was taken back or given to
+    /// another key; [`NamesError::Unavailable`].
     pub async fn appointment(
         &self,
         name: &Name,

@@ -9,8 +9,8 @@ use crate::error::ErrorCode;
 use crate::protocol::{Request, Response};
 
 impl NameResolver {
-    /// Leaves an appointment by this endpoint's key, the user's, for the device that it appoints. Says for how
-    /// long it counts.
+    /// Leaves an appointment by this endpoint's key, the user's, for the device that it appoints. Says for
+    /// how long it counts.
     ///
     /// # Errors
     /// [`AskError::Refused`] says why it is not kept; [`AskError::Unsupported`] by an older service.

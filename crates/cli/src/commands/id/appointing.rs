@@ -78,8 +78,8 @@ pub(super) async fn appoint(
     output::line(appointment.to_string())
 }
 
-/// Leaves an appointment with the name service, where its device takes it. What keeps it from that is told: it is
-/// carried then.
+/// Leaves an appointment with the name service, where its device takes it. What keeps it from that is told:
+/// it is carried then.
 async fn leave(globals: &Globals, identity: &Identity, appointment: &Appointment) -> bool {
     let left = leave_it(globals, identity, appointment).await;
     let name = appointment.name();

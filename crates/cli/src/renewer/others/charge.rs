@@ -39,11 +39,11 @@ impl Charge {
         others.map(|(id, device)| (device.name(), id))
     }
 
-    /// Whether a delegation is to be renewed: by the user's key, and for one of these devices, or for a service
-    /// on one of them with a key of its own.
+    /// Whether a delegation is to be renewed: by the user's key, and for one of these devices, or for a
+    /// service on one of them with a key of its own.
     ///
-    /// Services are not in the user's list, so that only the name service says when one was taken back. With its
-    /// device all of them are given up, by the user's own word.
+    /// Services are not in the user's list, so that only the name service says when one was taken back. With
+    /// its device all of them are given up, by the user's own word.
     pub(super) fn covers(&self, word: &Delegation) -> bool {
         let Some(device) = word.name().device() else { return false };
         if word.issuer() != self.group.user() || word.id() == self.own || device == *self.appointment.name() {
