@@ -149,3 +149,22 @@ async fn an_older_service_that_says_no_news_of_requests_answers_on_and_what_was_
     assert_eq!(resolver.proposals(None).await, Ok(Vec::new()));
     assert_eq!(service.connections.load(Ordering::Relaxed), 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_service_that_knows_no_appointments_answers_on_what_was_under_way() {
+    let net = Net(174);
+    let old = host(net, 200, 200).await;
+    let is_newest = |asked: &Request| matches!(asked, Request::Appoint { .. } | Request::Appointed { .. });
+    let service = Older::new(is_newest);
+    service.serve(&old).await;
+    let laptop = host(net, 1, 1).await;
+    let resolver = Arc::new(NameResolver::new(laptop.endpoint.clone(), old.endpoint.addr()));
+    let asking = resolver.clone();
+    let devices = tokio::spawn(async move { asking.devices_of(&name("ada@example.org")).await });
+    until("it was asked for devices", || service.devices.load(Ordering::Relaxed) == 1).await;
+    let left = resolver.appointment(&name("laptop.ada@example.org"), laptop.endpoint.id()).await;
+    assert_eq!(left, Err(AskError::Unsupported("appointments")));
+    // The service has ended the connection over the appointment, and not over the devices.
+    assert_eq!(devices.await.unwrap(), Ok(Vec::new()));
+    assert_eq!(service.connections.load(Ordering::Relaxed), 2);
+}

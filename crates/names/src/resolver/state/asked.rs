@@ -57,6 +57,11 @@ pub(super) fn newer(request: &Request) -> Option<&'static str> {
     }
 }
 
+/// Whether a request is of the kind that was added last.
+pub(super) fn is_newest(request: &Request) -> bool {
+    matches!(request, Request::Appoint { .. } | Request::Appointed { .. })
+}
+
 /// Whether two requests publish the same record.
 pub(super) fn is_same_record(one: &Request, other: &Request) -> bool {
     match (one, other) {
