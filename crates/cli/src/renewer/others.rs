@@ -25,37 +25,21 @@ mod charge;
 
 use self::charge::{Charge, may_act};
 
-/// How often an appointment, new devices, and those that could not be read, are looked for.
+/// How often new devices, and those that could not be read, are looked for.
 const LOOK: Duration = Duration::from_secs(60);
-/// How often services that are new are looked for, and the user's list where it does not let this device act.
+/// How often an appointment is asked for, and services that are new are looked for.
 const SELDOM: Duration = Duration::from_secs(600);
+/// When a name service that knows no appointments is asked again: it ends the connection over the question, and
+/// may have been updated.
+const REST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What one process has asked for so far.
+/// When one process asks the name service again.
 #[derive(Default)]
 struct Looks {
-    /// Whether the user's list says that this device may act for the user.
-    may_act: bool,
-    /// The name service knows no appointments, and ends the connection over each question about one.
-    is_older: bool,
-    /// When it was asked last for an appointment.
-    asked: Option<Instant>,
-    /// When it said last what the user's devices have.
-    shown: Option<Instant>,
-}
-
-impl Looks {
-    fn is_to_ask(&self) -> bool {
-        !self.is_older && self.asked.is_none_or(|at| at.elapsed() >= LOOK)
-    }
-
-    fn is_to_be_shown(&self) -> bool {
-        self.shown.is_none_or(|at| at.elapsed() >= SELDOM)
-    }
-
-    /// How long to wait for the next pass, where this device is not appointed.
-    fn next_without(&self) -> Duration {
-        if self.may_act && !self.is_older { LOOK } else { SELDOM }
-    }
+    /// For an appointment.
+    appointment: Option<Instant>,
+    /// For what the user's devices and their services have.
+    names: Option<Instant>,
 }
 
 /// Renews in the background, for as long as it is polled.
@@ -63,7 +47,7 @@ pub(super) async fn run(network: &Network, appointed: &Appointed) -> Infallible 
     let (mut told, mut looks) = (None, Looks::default());
     loop {
         tell(pass(network, appointed, &mut looks).await, &mut told);
-        tokio::time::sleep(next_pass(appointed, &looks)).await;
+        tokio::time::sleep(next_pass(appointed)).await;
     }
 }
 
@@ -82,20 +66,13 @@ async fn pass(network: &Network, appointed: &Appointed, looks: &mut Looks) -> Re
     let is_known = |name: &Name| known.iter().any(|known| known.name() == name);
     let all_have_time =
         known.iter().all(|known| is_fresh(known, now())) && charge.devices().all(|(name, _)| is_known(name));
-    if all_have_time && !looks.is_to_be_shown() {
+    if all_have_time && !is_time(looks.names) {
         return Ok(Vec::new());
     }
+    // Whatever is answered: an older service ends the connection over the question.
+    looks.names = Some(Instant::now() + SELDOM);
     // Those that are off, or not shown to this device, are renewed from what is known of them.
-    let shown = match network.resolver()?.devices_of(&charge.user()).await {
-        Ok(shown) => {
-            looks.shown = Some(Instant::now());
-            shown
-        }
-        Err(error) => {
-            tracing::debug!(%error, "what the user's devices have is not known yet");
-            Vec::new()
-        }
-    };
+    let shown = network.resolver()?.devices_of(&charge.user()).await.unwrap_or_default();
     let shown = shown.iter().filter_map(SignedRecord::delegation).filter(|word| charge.covers(word)).cloned();
     let mut done = Vec::new();
     for newest in newest_of_each(shown.chain(known)) {
@@ -119,8 +96,7 @@ async fn charge(network: &Network, appointed: &Appointed, looks: &mut Looks) -> 
         appointed.dismiss(group.user())?;
     }
     let group = group.filter(|group| may_act(group, own));
-    looks.may_act = group.is_some();
-    if let Some(group) = group.as_ref().filter(|_| looks.is_to_ask()) {
+    if let Some(group) = group.as_ref().filter(|_| is_time(looks.appointment)) {
         take(network, appointed, group, looks).await?;
     }
     let living = living(network, appointed)?;
@@ -149,23 +125,27 @@ fn living(network: &Network, appointed: &Appointed) -> Result<Vec<Appointment>> 
 async fn take(network: &Network, appointed: &Appointed, group: &Group, looks: &mut Looks) -> Result<()> {
     let (own, resolver) = (network.id(), network.resolver()?);
     let Some(device) = group.device(own) else { return Ok(()) };
-    looks.asked = Some(Instant::now());
-    let left = match resolver.appointment(device.name(), own).await {
-        Ok(left) => left,
-        Err(error) => {
-            looks.is_older = matches!(error, AskError::Unsupported(_));
-            tracing::debug!(%error, "cannot ask for an appointment of this device");
-            None
-        }
-    };
+    let left = resolver.appointment(device.name(), own).await;
+    looks.appointment = Some(Instant::now() + rest(&left));
     let is_good = |left: &Appointment| left.issuer() == group.user() && !left.is_expired(now());
-    if let Some(left) = left.filter(is_good)
+    if let Ok(Some(left)) = left
+        && is_good(&left)
         && appointed.accept(&left)? == Acceptance::New
     {
         let (user, until) = (left.name().user(), left.expires().as_secs());
         tracing::info!(%user, until, "this device is appointed to renew the user's other devices");
     }
     Ok(())
+}
+
+/// How long the answer about an appointment is good for.
+fn rest(answer: &Result<Option<Appointment>, AskError>) -> Duration {
+    if matches!(answer, Err(AskError::Unsupported(_))) { REST } else { SELDOM }
+}
+
+/// Whether it is time for what is to be asked again then.
+fn is_time(again: Option<Instant>) -> bool {
+    again.is_none_or(|at| at <= Instant::now())
 }
 
 async fn renew(
@@ -237,9 +217,9 @@ fn is_due(delegation: &Delegation, now: UnixTime) -> bool {
 }
 
 /// How long to wait for the next pass.
-fn next_pass(appointed: &Appointed, looks: &Looks) -> Duration {
+fn next_pass(appointed: &Appointed) -> Duration {
     if !appointed.all().is_ok_and(|all| !all.is_empty()) {
-        return looks.next_without();
+        return SELDOM;
     }
     let given = appointed.given().unwrap_or_default();
     let next = given.iter().map(|it| next_look(it, now())).min();
@@ -326,16 +306,12 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_may_act_asks_often_and_a_service_that_knows_no_appointments_is_asked_no_more() {
-        let mut looks = Looks::default();
-        assert!(looks.is_to_ask() && looks.is_to_be_shown());
-        assert_eq!(looks.next_without(), SELDOM);
-        looks.may_act = true;
-        assert_eq!(looks.next_without(), LOOK);
-        (looks.asked, looks.shown) = (Some(Instant::now()), Some(Instant::now()));
-        assert!(!looks.is_to_ask() && !looks.is_to_be_shown());
-        (looks.asked, looks.is_older) = (None, true);
-        assert!(!looks.is_to_ask());
-        assert_eq!(looks.next_without(), SELDOM);
+    fn a_service_is_asked_for_an_appointment_at_once_and_seldom_after_that_and_an_older_one_hardly_ever() {
+        assert!(is_time(Looks::default().appointment) && is_time(Some(Instant::now())));
+        assert!(!is_time(Some(Instant::now() + SELDOM)));
+        assert_eq!(rest(&Ok(None)), SELDOM);
+        assert_eq!(rest(&Ok(Some(appointment()))), SELDOM);
+        assert_eq!(rest(&Err(AskError::Busy)), SELDOM);
+        assert_eq!(rest(&Err(AskError::Unsupported("appointments"))), REST);
     }
 }
