@@ -71,13 +71,4 @@ impl Registry {
         }
         Ok(known)
     }
-
-    /// Forgets the appointment of a device whose name this user's key takes back.
-    pub(super) async fn dismiss(&self, user: &EndpointId, name: &Name) -> Result<(), NamesError> {
-        // Most have none, and a read costs less than a write.
-        if self.store.appointment(user, name).await?.is_some() {
-            self.store.dismiss(user, name).await?;
-        }
-        Ok(())
-    }
 }

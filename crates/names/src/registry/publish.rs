@@ -110,10 +110,6 @@ impl Registry {
         ownership::check_sequence(&record, now)?;
         ownership::check_end(&record, now)?;
         record.verify().map_err(NamesError::Forged)?;
-        if record.record().revoked {
-            // Before it is revoked: whatever comes between, none that was taken back is handed out.
-            self.dismiss(&peer, name).await?;
-        }
         for _ in 0..ATTEMPTS {
             let user = self.user_of(name).await?;
             let right = match ownership::right(&record, user.as_ref(), now) {
@@ -172,6 +168,10 @@ impl Registry {
                 }
             };
             let (expires, held_until) = (new.expires, new.held_until);
+            if is_taken_back {
+                // First, so that it is not handed out once the same key has the name again.
+                self.store.dismiss(&peer, name).await?;
+            }
             if self.replace(old.as_ref(), new).await? {
                 let kept = self.keep_user(user, now).await?;
                 return Ok(Accepted { expires, held_until: kept.unwrap_or(held_until) });

@@ -295,10 +295,8 @@ impl Core {
         }
         // So are the questions of the newest kind, where there are any.
         let has_newest = state.asked.values().any(|asked| asked.sent && is_newest(&asked.request));
-        let may_be_it = |request: &Request| match has_newest {
-            true => is_newest(request),
-            false => newer(request).is_some(),
-        };
+        let may_be_it: fn(&Request) -> bool =
+            if has_newest { is_newest } else { |request| newer(request).is_some() };
         let unknown = state.asked.extract_if(.., |_, asked| asked.sent && may_be_it(&asked.request));
         unknown.for_each(|(_, asked)| {
             let what = newer(&asked.request).unwrap_or("this request");
