@@ -45,6 +45,7 @@ use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
 mod appointed;
+mod appointments;
 mod devices;
 mod followers;
 mod mail;
@@ -340,6 +341,7 @@ impl Registry {
     /// [`NamesError::Unavailable`].
     pub async fn sweep(&self, now: UnixTime) -> Result<usize, NamesError> {
         self.store.forget_renewals(now).await?;
+        self.store.forget_appointments(now).await?;
         self.store.forget_proposals(now).await?;
         let mut removed = 0;
         loop {

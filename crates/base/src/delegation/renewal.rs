@@ -216,6 +216,18 @@ mod tests {
     }
 
     #[test]
+    fn a_service_with_a_key_of_its_own_is_renewed_by_a_device_that_it_is_not_on() {
+        const SSH: &str = "ssh.laptop.user@example.org";
+        let service = given(SSH, key(5).id(), 1);
+        let renewed = renew(&service, 4, 11).unwrap();
+        assert_eq!(renewed.verify(), Ok(()));
+        assert_eq!((renewed.name().as_str(), renewed.id(), renewed.expires()), (SSH, key(5).id(), at(11)));
+        // Not by the device that it is on.
+        let laptop = Appointment::sign(LAPTOP.parse().unwrap(), key(2).id(), at(0), at(30), &key(1)).unwrap();
+        assert_eq!(service.renew(&laptop, at(4), at(11), &key(2)), Err(RenewalError::Itself));
+    }
+
+    #[test]
     fn only_the_appointed_key_renews_and_only_what_the_same_user_gave() {
         let given_by_user = given(LAPTOP, key(2).id(), 1);
         let appointment = appointed(1);
