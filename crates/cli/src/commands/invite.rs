@@ -190,7 +190,7 @@ pub(super) async fn claim(network: &Network, user: &Name) -> Result<()> {
     }
 }
 
-/// Pins the other side's user name to its key, if the name service gives it to the same key, or there is none.
+/// Pins the other side's user name to its key, if the name service gives it to the same key; or there is none.
 async fn remember(
     globals: &Globals,
     network: &Network,

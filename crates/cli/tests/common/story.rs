@@ -1,5 +1,5 @@
-//! Machines of the lab on which a session goes from one device to another: a phone and a pc with two networks each,
-//! a gateway and a server that knows nothing of Whimbrel.
+//! Machines of the lab on which a session goes from one device to another: a phone and a pc with two networks
+//! each, a gateway and a server that knows nothing of Whimbrel.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 #[path = "lines.rs"]

@@ -1,7 +1,7 @@
-//! Introductions in one network, without a name service: whose a name is, nobody says there but the two themselves.
+//! Introductions in one network, without a name service: nobody but the two says there whose a name is.
 //!
-//! The code shows that the other side's key is that of the machine that was told it. What its user is called is its
-//! own word, which counts as little as any first use: never against what is known here, and for no access.
+//! The code shows that the other side's key is that of the machine that was told it. What its user is called is
+//! its own word, which counts as little as any first use: never against what is known here, and for no access.
 
 use std::time::SystemTime;
 
@@ -27,7 +27,7 @@ pub(super) fn claim(network: &Network, user: &Name) -> Result<()> {
         Ok(_) => Ok(()),
         Err(TrustError::OwnerChanged { known, .. }) => {
             let message = format!(
-                "{user} is known here as the name of {}, which is not this machine's key; run this where that key is",
+                "{user} is known here as {}, which is not this machine's key; run this where that key is",
                 known.key
             );
             Err(Failure::new(Failure::REFUSED, message).into())
@@ -44,8 +44,8 @@ pub(super) fn check(network: &Network, other: EndpointId, user: &Name, quiet: bo
     match network.known.confirm(user, other, Origin::FirstUse, SystemTime::now().into()) {
         Ok(Standing::New) => {
             let text = format!(
-                "{user} is met for the first time, by nobody's word but its own in this network; `--allow {user}` \
-                 wants its key confirmed: compare {other} with `whimbrel id` there"
+                "{user} is met for the first time, by nobody's word but its own in this network; \
+                 `--allow {user}` wants its key confirmed: compare {other} with `whimbrel id` there"
             );
             output::note(quiet, text);
             Ok(())
@@ -53,8 +53,8 @@ pub(super) fn check(network: &Network, other: EndpointId, user: &Name, quiet: bo
         Ok(_) => Ok(()),
         Err(TrustError::OwnerChanged { known, .. }) => {
             let message = format!(
-                "the other side says that it is {user}, which is known here as {}, and its key is {other}. If its \
-                 owner tells you that the key changed, run `whimbrel trust accept {user}={other}`",
+                "the other side says that it is {user}, which is known here as {}, and its key is {other}. \
+                 If its owner tells you that the key changed, run `whimbrel trust accept {user}={other}`",
                 known.key
             );
             Err(Failure::new(Failure::UNTRUSTED, message).into())

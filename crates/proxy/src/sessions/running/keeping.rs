@@ -10,8 +10,8 @@ use tokio::time::Instant;
 /// A server that was held up is read again once there is room for so much, or for half of what may be kept where
 /// that is less: each read costs something on both sides, however little comes.
 const LEAST_READ: usize = LEAST_KEPT / 2;
-/// Where much may be kept there must be room for such a part of that, or for what is read at once: its program
-/// has all the rest to take meanwhile.
+/// Where much may be kept there must be room for such a part of that, or for what is read at once: its
+/// program has all the rest to take meanwhile.
 const PART_READ: usize = 8;
 /// Where more sessions of a device keep something, each keeps no more than a part of what one of so many
 /// might before it is known how fast its program takes it: a few would have all while theirs are slow.
