@@ -101,8 +101,11 @@ eval-messages: ## Messages and sleep at full length: outages and sleep of a minu
 	WHIMBREL_SLEEP_SECONDS=60 $(CARGO) test --release -p whimbrel --test lab_names -j $(JOBS) -- asleep:: --nocapture
 	WHIMBREL_DOWNLOAD_MIB=1024 $(CARGO) test --release -p whimbrel-cli --test takeover -j $(JOBS) -- a_download --nocapture
 
-eval-devices: build ## Move sessions in the lab, merge histories of a user's devices (some half an hour; results in bench/results)
+eval-devices: build ## Move sessions in the lab, merge and bring in step devices' lists (an hour; HAProxy; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- session-move --out bench/results
+	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- hand-over-gap --out bench/results
+	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- gateway-sessions --out bench/results
+	$(CARGO) test --release -p whimbrel-devices --test lab_sync -j $(JOBS) -- --nocapture
 	WHIMBREL_HISTORIES=100000 $(CARGO) test --release -p whimbrel-devices --lib -j $(JOBS) -- histories --nocapture
 
 eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (hours; RUNS=20, SIZE=1024 MiB)

@@ -196,6 +196,61 @@ fn files_and_services_are_found_by_name_by_key_and_by_code_without_a_service() {
     assert!(!heard.iter().any(|packet| holds(packet, NAME)), "the network was told of {NAME}");
 }
 
+/// What a command that ends prints last, in JSON.
+#[track_caller]
+fn told(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{:?}", said(output));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {:?}", said(output)))
+}
+
+#[test]
+fn machines_become_devices_and_users_become_friends_by_a_code_without_a_service() {
+    if !require!() {
+        return;
+    }
+    let network = Network::new();
+    let invite =
+        |user: &str, more: &[&str]| network.started(user, &[&["invite", "--lan", "--json"], more].concat());
+    let join = |user: &str, inviting: &Running, more: &[&str]| {
+        let code = inviting.told["code"].as_str().unwrap();
+        network.run(user, &[&["join", code, "--lan", "--json"], more].concat())
+    };
+    let list = |host: &Host, user: &str, what: &str| {
+        told(&network.command(host, user, &[what, "list", "--json"]).output().unwrap())
+    };
+
+    // The user's own new device, of which the list of devices knows then.
+    let (laptop, of_ada) = ("laptop.ada@example.org", ["--as", "ada@example.org"]);
+    let mut inviting = invite("ada", &["--device", laptop]);
+    assert_eq!(told(&join("laptop", &inviting, &[]))["given"], laptop);
+    assert!(inviting.child.wait().unwrap().success());
+    assert_eq!(list(&network.other, "ada", "devices")["devices"][0]["name"], laptop);
+
+    // Two users. What each is called is its own word, which lets nobody in.
+    let of_bob = ["--as", "bob@example.org"];
+    let mut inviting = invite("ada", &of_ada);
+    let joined = join("bob", &inviting, &of_bob);
+    assert_eq!(told(&joined)["user"], of_ada[1]);
+    assert!(said(&joined).1.contains("by nobody's word but its own in this network"), "{:?}", said(&joined));
+    assert!(inviting.child.wait().unwrap().success());
+    for (host, user, friend) in [(&network.other, "ada", of_bob[1]), (&network.one, "bob", of_ada[1])] {
+        assert_eq!(list(host, user, "friends")["friends"][0]["name"], friend);
+    }
+    let known = fs::read_to_string(network.home("bob").join("config/whimbrel/known_peers")).unwrap();
+    let owner = known.lines().find(|line| line.contains(of_ada[1])).unwrap();
+    assert!(owner.contains("first-use"), "{known}");
+
+    // Who says a name that is known here as another's is no friend.
+    let ada = network.id(&network.other, "ada");
+    let mut inviting = invite("eve", &of_ada);
+    let refused = join("bob", &inviting, &of_bob);
+    let (output, problem) = said(&refused);
+    assert_eq!((refused.status.code(), output.as_str()), (Some(6), ""), "{problem}");
+    assert!(problem.contains(&format!("known here as {ada}")), "{problem}");
+    assert!(!inviting.child.wait().unwrap().success());
+    assert_eq!(list(&network.one, "bob", "friends")["friends"].as_array().unwrap().len(), 1);
+}
+
 #[test]
 fn a_name_that_is_known_is_not_taken_over_by_another_key_of_the_network() {
     if !require!() {

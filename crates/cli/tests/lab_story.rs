@@ -1,5 +1,5 @@
-//! The paper's story, by programs that nobody here wrote: what runs on the phone goes on at the pc while the
-//! phone moves from one network to another, and the server has one and the same connection.
+//! The paper's story, by programs that nobody here wrote: what runs on the phone goes on at the pc while one of
+//! the parties moves from one network to another, and the server has one and the same connection.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/story.rs"]
@@ -21,9 +21,27 @@ const EACH_SECOND: usize = 25;
 
 #[test]
 fn a_download_goes_on_at_the_pc_while_the_phone_moves_and_the_server_accepts_one_connection() {
-    if !whimbrel_lab::require!() {
-        return;
+    if whimbrel_lab::require!() {
+        goes_on_at_the_pc_while(Stage::move_phone);
     }
+}
+
+#[test]
+fn a_download_goes_on_at_the_pc_while_the_pc_itself_moves_and_the_server_accepts_one_connection() {
+    if whimbrel_lab::require!() {
+        goes_on_at_the_pc_while(Stage::move_pc);
+    }
+}
+
+#[test]
+fn a_download_goes_on_at_the_pc_while_the_gateway_moves_and_the_server_accepts_one_connection() {
+    if whimbrel_lab::require!() {
+        goes_on_at_the_pc_while(Stage::move_gateway);
+    }
+}
+
+/// A download moves from the phone to the pc at the moment at which one of the parties moves.
+fn goes_on_at_the_pc_while(moves: impl FnOnce(&Stage)) {
     let stage = Stage::new();
     let bytes = random(SIZE);
     fs::write(stage.path("site/film"), &bytes).unwrap();
@@ -33,8 +51,7 @@ fn a_download_goes_on_at_the_pc_while_the_phone_moves_and_the_server_accepts_one
     let mut curl = Running::start(curl.args(["--socks5-hostname", SOCKS, &url]));
     wait_for("the download grows", || (length(&first) > 2 << 20).then_some(()));
     let id = stage.hand_over(HTTP);
-    // curl on the pc begins when the test says so: the phone is in the other network before it can hear of
-    // that.
+    // curl on the pc begins when the test says so: who moves is elsewhere before it can hear of that.
     let script = format!(
         "until [ -e {} ]; do sleep 0.01; done; exec curl -sS --fail --max-time 300 -o {} \"$0\"",
         go.display(),
@@ -42,7 +59,7 @@ fn a_download_goes_on_at_the_pc_while_the_phone_moves_and_the_server_accepts_one
     );
     let mut taking = stage.take(&id, "http", &["sh", "-c", &script, "{url}"]);
     fs::write(&go, "").unwrap();
-    stage.move_phone();
+    moves(&stage);
     assert!(taking.end().success());
     // "Failure with receiving network data", or a part of a file.
     assert!(matches!(curl.end().code(), Some(56 | 18)));

@@ -83,12 +83,12 @@ fn a_pipe_goes_on_at_the_desk_while_data_flows_and_no_byte_is_lost_or_doubled_in
 }
 
 #[test]
-fn a_pipe_goes_back_and_forth_and_its_peer_has_one_connection() {
+fn a_pipe_goes_back_and_forth_ten_times_and_its_peer_has_one_connection() {
     let world = World::new();
     let (_expose, ticket) = expose(&world, shouting_server(), &["phone", "desk"]);
     let mut here = Typed::start(&world, "phone", &["pipe", &ticket]);
     let (mut at, mut other) = ("phone", "desk");
-    for round in 0..6 {
+    for round in 0..10 {
         here.shouts(&format!("round {round}"));
         let to = world.id(other);
         let given = hand_off(&world, at, &to);

@@ -1,5 +1,7 @@
 //! `whimbrel invite` and `whimbrel join`: two machines learn each other's keys by three words.
 
+mod nearby;
+
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
@@ -22,7 +24,8 @@ use crate::{identity, output, own_group, places, qr};
 ///
 /// Tell the three words to somebody you trust, or type them at your other machine: `whimbrel join CODE`. The
 /// code works once, for ten minutes. Both sides then know each other's keys, and each other's user names if
-/// both have one. With --device, the other machine gets one of your names.
+/// both have one. With --device, the other machine gets one of your names. With --lan on both, machines in one
+/// network need no name service.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -118,7 +121,7 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
     .await?;
     other.say(&Message::Greeting { purpose, user, ticket: None }).await?;
     let theirs = other.greeting(&[Purpose::Users, Purpose::Device]).await?;
-    let met = remember(network, &mut other, theirs.user).await?;
+    let met = remember(globals, network, &mut other, theirs.user).await?;
     note_friend(globals, network, other.id(), met.as_ref());
     if let Some(device) = &args.device {
         let delegation = network.endpoint.delegate(device, other.id(), args.duration)?;
@@ -152,7 +155,7 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
     }
     let user = args.user.clone();
     other.say(&Message::Greeting { purpose: theirs.purpose, user, ticket: None }).await?;
-    let met = remember(network, &mut other, theirs.user).await?;
+    let met = remember(globals, network, &mut other, theirs.user).await?;
     if theirs.purpose == Purpose::Users {
         note_friend(globals, network, other.id(), met.as_ref());
     }
@@ -173,8 +176,11 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
     report(args.json, id, met.as_ref(), given.as_ref().map(|name| (name, "this machine")))
 }
 
-/// Makes sure that a user name is this key's before it is told to others.
+/// Makes sure that a user name is this key's before it is told to others, as far as there is somebody to ask.
 pub(super) async fn claim(network: &Network, user: &Name) -> Result<()> {
+    if nearby::is_all(network) {
+        return nearby::claim(network, user);
+    }
     match network.endpoint.register_user(user).await {
         Ok(_) => Ok(()),
         Err(error @ UserError::Taken(_)) => {
@@ -184,10 +190,15 @@ pub(super) async fn claim(network: &Network, user: &Name) -> Result<()> {
     }
 }
 
-/// Pins the other side's user name to its key, if the name service gives it to the same key.
-async fn remember(network: &Network, other: &mut Acquaintance, user: Option<Name>) -> Result<Option<Name>> {
+/// Pins the other side's user name to its key, if the name service gives it to the same key; or there is none.
+async fn remember(
+    globals: &Globals,
+    network: &Network,
+    other: &mut Acquaintance,
+    user: Option<Name>,
+) -> Result<Option<Name>> {
     let Some(user) = user else { return Ok(None) };
-    let checked = check(network, other, &user).await;
+    let checked = check(globals, network, other, &user).await;
     if let Err(error) = &checked {
         other.refuse(&crate::failure::line(error)).await;
     }
@@ -214,10 +225,17 @@ pub(super) fn tell_of_own_group(globals: &Globals, network: &Network, issuer: En
     }
 }
 
-async fn check(network: &Network, other: &Acquaintance, user: &Name) -> Result<()> {
+async fn check(globals: &Globals, network: &Network, other: &Acquaintance, user: &Name) -> Result<()> {
+    if user.kind() != NameKind::User {
+        let message = format!("the other side says that it is {user}, which is no user's name");
+        return Err(Failure::new(Failure::UNTRUSTED, message).into());
+    }
+    if nearby::is_all(network) {
+        return nearby::check(network, other.id(), user, globals.quiet);
+    }
     let record = network.resolver()?.lookup_record(user).await;
     let record = record.with_context(|| format!("cannot check that the other side is {user}"))?;
-    if user.kind() != NameKind::User || record.authority() != other.id() {
+    if record.authority() != other.id() {
         let message = format!("the other side says that it is {user}, which belongs to another key");
         return Err(Failure::new(Failure::UNTRUSTED, message).into());
     }

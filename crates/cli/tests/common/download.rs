@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -69,13 +69,7 @@ impl Stage {
     pub fn by(way: Way, phone_lets: Option<&str>) -> Self {
         let world = World::new();
         let (file, first) = (random(), world.path("first"));
-        fs::create_dir(world.path("site")).unwrap();
-        fs::write(world.path("site/film"), &file).unwrap();
-        let at = dead_port();
-        let mut python = Command::new("python3");
-        python.args(["-u", "-c", SERVER, &at.port().to_string()]);
-        let server = Process::start(python.arg(world.path("site")).arg(world.path("go")));
-        wait_for("the server listens", || TcpStream::connect(at).ok());
+        let (server, at) = serve(&world, &file);
         let [phone, desk, tablet] = ["phone", "desk", "tablet"].map(|device| world.id(device));
         let begin = ["gateway", "serve", "--ticket", "--json", "--to", "127.0.0.1"];
         let allow = ["--allow", &phone, "--allow", &desk, "--allow", &tablet];
@@ -170,6 +164,18 @@ impl Stage {
         assert_eq!(first.len() + second.len(), self.file.len(), "bytes were lost, or came twice");
         assert_eq!(Sha256::digest([first, second].concat()), Sha256::digest(&self.file));
     }
+}
+
+/// Starts the HTTP server, which has this file as `/film`. Its second half comes once there is a file `go`.
+pub fn serve(world: &World, file: &[u8]) -> (Process, SocketAddr) {
+    fs::create_dir(world.path("site")).unwrap();
+    fs::write(world.path("site/film"), file).unwrap();
+    let at = dead_port();
+    let mut python = Command::new("python3");
+    python.args(["-u", "-c", SERVER, &at.port().to_string()]);
+    let server = Process::start(python.arg(world.path("site")).arg(world.path("go")));
+    wait_for("the server listens", || TcpStream::connect(at).ok());
+    (server, at)
 }
 
 /// A proxy of the phone through the gateway, and where it listens.

@@ -1,5 +1,5 @@
-//! Machines of the lab on which a session goes from one device to another: a phone with two networks, a pc, a
-//! gateway and a server that knows nothing of Whimbrel.
+//! Machines of the lab on which a session goes from one device to another: a phone and a pc with two networks
+//! each, a gateway and a server that knows nothing of Whimbrel.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 #[path = "lines.rs"]
@@ -50,8 +50,11 @@ pub struct Stage {
     /// The phone's networks.
     wlan: Link,
     cellular: Link,
+    /// The pc's.
+    cable: Link,
+    wireless: Link,
     folder: tempfile::TempDir,
-    _others: [Link; 2],
+    _to_server: Link,
     _lab: Lab,
 }
 
@@ -66,23 +69,40 @@ impl Stage {
         let wlan = lab.link(&phone, &gateway, far()).unwrap();
         let cellular = lab.link(&phone, &gateway, far()).unwrap();
         let near = LinkSpec::default().delay(Duration::from_millis(5)).rate(Rate::mbit(100));
-        let to_pc = lab.link(&pc, &gateway, near).unwrap();
+        let cable = lab.link(&pc, &gateway, near.clone()).unwrap();
+        let wireless = lab.link(&pc, &gateway, near).unwrap();
         let to_server = lab.link(&server, &gateway, LinkSpec::default()).unwrap();
-        for (link, net) in
-            [(&wlan, "10.0.0"), (&cellular, "10.0.2"), (&to_pc, "10.0.1"), (&to_server, "203.0.113")]
-        {
+        for (link, net) in [
+            (&wlan, "10.0.0"),
+            (&cellular, "10.0.2"),
+            (&cable, "10.0.1"),
+            (&wireless, "10.0.3"),
+            (&to_server, "203.0.113"),
+        ] {
             link.end(&gateway).add_address(&format!("{net}.1/24")).unwrap();
         }
         wlan.end(&phone).add_address("10.0.0.10/24").unwrap();
         wlan.end(&phone).add_default_route("10.0.0.1", 1).unwrap();
-        to_pc.end(&pc).add_address("10.0.1.10/24").unwrap();
-        to_pc.end(&pc).add_default_route("10.0.1.1", 1).unwrap();
+        cable.end(&pc).add_address("10.0.1.10/24").unwrap();
+        cable.end(&pc).add_default_route("10.0.1.1", 1).unwrap();
         to_server.end(&server).add_address("203.0.113.80/24").unwrap();
         let folder = tempfile::Builder::new().prefix("wh-").tempdir().unwrap();
         fs::create_dir(folder.path().join("site")).unwrap();
-        let (ticket, running, _others) = (String::new(), Vec::new(), [to_pc, to_server]);
-        let mut stage =
-            Self { running, ticket, phone, pc, gateway, server, wlan, cellular, folder, _others, _lab: lab };
+        let mut stage = Self {
+            running: Vec::new(),
+            ticket: String::new(),
+            phone,
+            pc,
+            gateway,
+            server,
+            wlan,
+            cellular,
+            cable,
+            wireless,
+            folder,
+            _to_server: to_server,
+            _lab: lab,
+        };
         stage.serve();
         stage
     }
@@ -151,6 +171,24 @@ impl Stage {
         let cellular = self.cellular.end(&self.phone);
         cellular.add_address("10.0.2.10/24").unwrap();
         cellular.add_default_route("10.0.2.1", 1).unwrap();
+    }
+
+    /// The pc's cable is pulled, and it is in a wireless network a moment later.
+    pub fn move_pc(&self) {
+        let cable = self.cable.end(&self.pc);
+        self.pc.del_route(cable.name(), "default").unwrap();
+        cable.del_address("10.0.1.10/24").unwrap();
+        let wireless = self.wireless.end(&self.pc);
+        wireless.add_address("10.0.3.10/24").unwrap();
+        wireless.add_default_route("10.0.3.1", 1).unwrap();
+    }
+
+    /// The gateway has another address where the phone is, and the phone reaches none of those before.
+    pub fn move_gateway(&self) {
+        self.phone.del_route(self.wlan.end(&self.phone).name(), "default").unwrap();
+        let end = self.wlan.end(&self.gateway);
+        end.del_address("10.0.0.1/24").unwrap();
+        end.add_address("10.0.0.2/24").unwrap();
     }
 
     /// How many connections the server's kernel has accepted so far.

@@ -109,19 +109,23 @@ impl Carrying {
                 return Ok(None);
             }
             let (reads, writes, time) = (self.reads(), self.writes(), self.time());
+            // What has come already is written with one call: a call costs as much for a part of it.
+            let is_enough = self.down.queue.len() >= WRITE;
             tokio::select! {
-                heard = self.line.next(), if !self.is_left => {
-                    if let Some(outcome) = self.hear(heard)? {
-                        return Ok(Some(outcome));
-                    }
-                }
-                ready = self.program.ready(reads, writes) => self.go_on(ready?)?,
+                biased;
                 stream = &mut *second, if waits => {
                     waits = false;
                     if let Ok(stream) = stream {
                         self.line.set_control(stream, &[]);
                     }
                 }
+                ready = self.program.ready(reads, writes), if is_enough => self.go_on(ready?)?,
+                heard = self.line.next(), if !self.is_left => {
+                    if let Some(outcome) = self.hear(heard)? {
+                        return Ok(Some(outcome));
+                    }
+                }
+                ready = self.program.ready(reads, writes), if !is_enough => self.go_on(ready?)?,
                 () = alarm.until(time) => {
                     if let Phase::Over(until) = self.phase && self.up.is_taken() && Instant::now() >= until {
                         return Ok(Some(Outcome::Ended));

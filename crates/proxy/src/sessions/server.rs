@@ -4,6 +4,7 @@ mod lasting;
 mod reading;
 
 pub(super) use lasting::ServerRecord;
+pub(super) use reading::READ;
 
 use super::beginning::Beginning;
 use super::budget::{LEAST_KEPT, MOST_DOWN};
@@ -12,7 +13,6 @@ use super::film::Film;
 use super::message::LONGEST_HEAD;
 use super::window::Window;
 use bytes::Bytes;
-use reading::READ;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;

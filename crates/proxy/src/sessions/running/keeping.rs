@@ -2,6 +2,7 @@
 
 use super::{Holder, Session, SessionSettings};
 use crate::sessions::budget::{LEAST_KEPT, LEAST_WAITING, Room};
+use crate::sessions::server::READ;
 use crate::sessions::window::Window;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
@@ -9,6 +10,9 @@ use tokio::time::Instant;
 /// A server that was held up is read again once there is room for so much, or for half of what may be kept where
 /// that is less: each read costs something on both sides, however little comes.
 const LEAST_READ: usize = LEAST_KEPT / 2;
+/// Where much may be kept there must be room for such a part of that, or for what is read at once: its
+/// program has all the rest to take meanwhile.
+const PART_READ: usize = 8;
 /// Where more sessions of a device keep something, each keeps no more than a part of what one of so many
 /// might before it is known how fast its program takes it: a few would have all while theirs are slow.
 const FEW: usize = 64;
@@ -81,10 +85,15 @@ impl Session {
 fn is_to_wait(kept: &Window, most: usize, waits: bool) -> bool {
     let (room, least) = match waits {
         // Nothing is read into the place of bytes whose memory is still held with others of their piece.
-        true => (most.saturating_sub(kept.held()), LEAST_READ.min(most / 2).max(1)),
+        true => (most.saturating_sub(kept.held()), least_read(most)),
         false => (most.saturating_sub(kept.len()), 1),
     };
     room < least
+}
+
+/// For how much there must be room before a server that waits is read again, where `most` may be kept.
+fn least_read(most: usize) -> usize {
+    (most / PART_READ).clamp(LEAST_READ, READ).min(most / 2).max(1)
 }
 
 /// How much is to be kept of a server while it is not known how fast its program takes it.
@@ -115,6 +124,25 @@ mod tests {
         {
             assert!(kept.release(taken));
             assert_eq!(is_to_wait(&kept, LEAST_KEPT, true), waits, "{taken} were taken");
+        }
+    }
+
+    #[test]
+    fn where_much_may_be_kept_a_server_is_read_for_much_at_once_and_its_program_has_most_of_it_meanwhile() {
+        for (most, least) in [
+            (LEAST_KEPT, LEAST_READ),
+            (128 * 1024, LEAST_READ),
+            (512 * 1024, 64 * 1024),
+            (1024 * 1024, READ),
+            (8 * 1024 * 1024, READ),
+        ] {
+            assert_eq!(least_read(most), least, "{most} may be kept");
+            let mut kept = Window::default();
+            (0..most / LEAST_READ).for_each(|_| kept.push(Bytes::from(vec![7; LEAST_READ])));
+            for (taken, waits) in [(0, true), (least - 1, true), (least, false)] {
+                assert!(kept.release(taken as u64));
+                assert_eq!(is_to_wait(&kept, most, true), waits, "{taken} of {most} were taken");
+            }
         }
     }
 

@@ -8,9 +8,9 @@ use std::io::{self, IoSliceMut};
 use tokio::net::TcpStream;
 
 /// How many pieces are read at once, of a frame each: a piece is held until all of it was taken.
-const PIECES: usize = 4;
+const PIECES: usize = 8;
 /// What is read at once.
-pub(super) const READ: usize = PIECES * LONGEST;
+pub(in crate::sessions) const READ: usize = PIECES * LONGEST;
 
 thread_local! {
     /// What was not filled by the last read is used for the next, whichever session's that is.
