@@ -8,7 +8,7 @@ use crate::failure::{EXIT_CODES, Failure};
 use crate::options::after;
 use crate::{output, pages};
 
-/// Explain commands, options and files; print completions and manual pages
+/// Explain commands, options, files; print completions and man pages
 #[derive(Args)]
 #[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help publishing\n  whimbrel help service-limits\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {
