@@ -50,6 +50,13 @@ fn no_package_needs_a_newer_rust_than_we_promise() {
     assert!(checked > 100, "only {checked} packages tell what they need");
 }
 
+/// By `.cargo/config.toml`, which cargo reads for tests that it runs, and scripts/run-tests.py for those that it does.
+#[test]
+fn property_tests_try_the_same_cases_in_every_run_unless_somebody_wants_others() {
+    let seed = std::env::var("PROPTEST_RNG_SEED").unwrap();
+    assert!(seed.parse::<u64>().is_ok(), "{seed}");
+}
+
 #[track_caller]
 fn run(program: &str, args: &[&str], directory: &Path) -> Output {
     let output = Command::new(program)
