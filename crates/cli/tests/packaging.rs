@@ -1,4 +1,5 @@
-//! What the repository promises about building and installing, checked with the tools of those who install it.
+//! What the repository promises about building and installing, checked with the tools of those who install
+//! it.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -50,7 +51,8 @@ fn no_package_needs_a_newer_rust_than_we_promise() {
     assert!(checked > 100, "only {checked} packages tell what they need");
 }
 
-/// By `.cargo/config.toml`, which cargo reads for tests that it runs, and scripts/run-tests.py for those that it does.
+/// By `.cargo/config.toml`, which cargo reads for tests that it runs, and scripts/run-tests.py for those that
+/// it does.
 #[test]
 fn property_tests_try_the_same_cases_in_every_run_unless_somebody_wants_others() {
     let seed = std::env::var("PROPTEST_RNG_SEED").unwrap();

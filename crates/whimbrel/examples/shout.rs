@@ -1,5 +1,5 @@
-//! A service under a name and its client, without an async runtime. Where names are, and whose key this is, stands
-//! in the environment.
+//! A service under a name and its client, without an async runtime. Where names are, and whose key this is,
+//! stands in the environment.
 //!
 //! ```sh
 //! export WHIMBREL_NAMES=whimbrel:…       # what `whimbrel names serve` prints

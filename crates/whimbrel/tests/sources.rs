@@ -1,5 +1,5 @@
-//! Papers that comments and documents cite are listed, so that a reader can find them. And what programs are told
-//! by enums may become more.
+//! Papers that comments and documents cite are listed, so that a reader can find them. And what programs are
+//! told by enums may become more.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
