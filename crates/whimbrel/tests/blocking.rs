@@ -255,7 +255,7 @@ fn a_drop_waits_for_a_moved_peer_and_no_longer() {
     let Pair { mut client, client_at, server, .. } = pair(143);
     server.set_linger(None).unwrap();
     go_away(&client, &client_at);
-    client.write_all(b"in vain").unwrap();
+    client.write_all(b"unheard").unwrap();
     client.set_linger(Some(MOMENT)).unwrap();
     let clone = client.try_clone().unwrap();
     assert_eq!(clone.close(MOMENT).unwrap_err().kind(), ErrorKind::TimedOut);

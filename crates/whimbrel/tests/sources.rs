@@ -100,6 +100,33 @@ fn errors_events_and_outcomes_may_become_more_without_breaking_programs() {
     assert!(wrong.is_empty(), "without #[non_exhaustive]: {wrong:#?}");
 }
 
+/// Where a term of the field says the same.
+#[test]
+fn comments_and_documents_have_no_pictures_where_there_is_a_term() {
+    // Escaped, because this file is read, too.
+    let pictures = [
+        ("in va\u{69}n", "without success"),
+        ("as ev\u{65}r", "as before"),
+        ("cannot l\u{69}e", "is checked"),
+    ];
+    let mut files = Vec::new();
+    ["crates", "docs"].iter().for_each(|directory| texts(&Path::new(ROOT).join(directory), &mut files));
+    assert!(files.len() > 500, "{}", files.len());
+    let mut wrong = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (at, line) in text.lines().enumerate() {
+            for (picture, term) in pictures {
+                let goes_on = |rest: &str| rest.starts_with(|c: char| c.is_alphanumeric());
+                if line.split(picture).skip(1).any(|rest| !goes_on(rest)) {
+                    wrong.push(format!("{}:{}: {picture:?}: say {term:?}", file.display(), at + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn a_citation_is_a_key_with_a_place() {
     // Escaped, because the other test reads this file too.
