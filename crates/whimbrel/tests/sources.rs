@@ -117,8 +117,12 @@ fn comments_and_documents_have_no_pictures_where_there_is_a_term() {
         let text = std::fs::read_to_string(&file).unwrap();
         for (at, line) in text.lines().enumerate() {
             for (picture, term) in pictures {
-                let goes_on = |rest: &str| rest.starts_with(|c: char| c.is_alphanumeric());
-                if line.split(picture).skip(1).any(|rest| !goes_on(rest)) {
+                let stands_alone = |at: usize| {
+                    let (before, rest) = line.split_at(at);
+                    let after = &rest[picture.len()..];
+                    !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric)
+                };
+                if line.match_indices(picture).any(|(at, _)| stands_alone(at)) {
                     wrong.push(format!("{}:{}: {picture:?}: say {term:?}", file.display(), at + 1));
                 }
             }
