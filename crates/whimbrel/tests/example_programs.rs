@@ -132,6 +132,16 @@ fn example(name: &str) -> PathBuf {
 }
 
 #[test]
+fn every_example_is_run_by_a_test_of_this_file() {
+    let tests = include_str!("example_programs.rs");
+    for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).unwrap() {
+        let file = entry.unwrap().path();
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        assert!(tests.contains(&format!("example(\"{name}\")")), "no test runs the example {name}");
+    }
+}
+
+#[test]
 fn telemetry_shows_readings_that_change_and_after_a_pause_the_newest() {
     let program = example("telemetry");
     let watching = Running::start(&program, &[]);
