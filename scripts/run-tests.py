@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 
 # What takes longest begins first, so that no single one is left at the end.
 LONGEST_FIRST = [
@@ -96,6 +97,13 @@ def end_group(group):
         pass
 
 
+def set_up(root):
+    """Sets what cargo sets for tests that it runs itself, as the seed of property tests; what is set outside wins."""
+    with open(os.path.join(root, ".cargo", "config.toml"), "rb") as config:
+        for name, value in tomllib.load(config)["env"].items():
+            os.environ.setdefault(name, value)
+
+
 def build(arguments, root):
     """The test programs of the workspace, newly built, or the end with cargo's exit code."""
     command = [arguments.cargo, "test", "--workspace", "--no-run", "-j", str(arguments.jobs)]
@@ -162,6 +170,7 @@ def main():
     arguments = parser.parse_args()
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+    set_up(root)
     programs = [program for program in build(arguments, root) if arguments.only in program.name]
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
     programs.sort(key=lambda program: (order.get(program.name, len(order)), program.name))

@@ -186,6 +186,7 @@ impl Default for Limits {
 
 /// What a lookup finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Found {
     /// The newest record. It may be a revocation: look at `revoked`.
     pub record: SignedRecord,

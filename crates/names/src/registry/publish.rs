@@ -28,6 +28,7 @@ pub struct Publication<'a> {
 
 /// How long what was taken in counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Accepted {
     /// Until when the record counts, unless its endpoint gives a sign of life.
     pub expires: UnixTime,

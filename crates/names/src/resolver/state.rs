@@ -270,7 +270,7 @@ impl Core {
         self.work.notify_one();
     }
 
-    /// Why there is no connection, for whoever waits in vain.
+    /// Why there is no connection, for those who wait for one.
     pub(super) fn failed(&self, why: String) {
         self.state().failure = why;
     }
