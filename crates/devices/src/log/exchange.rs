@@ -108,6 +108,7 @@ impl Limits {
 struct Budget {
     update: Update,
     bytes: usize,
+    most: usize,
 }
 
 impl Budget {
@@ -115,7 +116,7 @@ impl Budget {
         // What cannot be written cannot be sent.
         let bytes = postcard::to_stdvec(part).map_or(usize::MAX, |bytes| bytes.len());
         let sum = self.bytes.saturating_add(bytes);
-        let has_room = self.update.is_empty() || sum <= MAX_BYTES;
+        let has_room = self.update.is_empty() || sum <= self.most;
         if has_room {
             self.bytes = sum;
         }
@@ -127,7 +128,12 @@ impl Log {
     /// What somebody with this vector lacks, as much as is sent at once: the user's log first, then the
     /// others in the order in which they became known.
     pub fn missing(&self, theirs: &Vector) -> Update {
-        let mut budget = Budget { update: Update::default(), bytes: 0 };
+        self.missing_within(theirs, MAX_BYTES)
+    }
+
+    /// The same, at most so many bytes of it before they are packed, but one part at least.
+    pub(crate) fn missing_within(&self, theirs: &Vector, most: usize) -> Update {
+        let mut budget = Budget { update: Update::default(), bytes: 0, most };
         for author in self.known() {
             let Some(chain) = self.chains.get(&author) else { continue };
             if !missing_of(chain, theirs.reach.get(&author).copied(), &mut budget) {
