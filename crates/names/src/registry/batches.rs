@@ -13,7 +13,7 @@ use crate::error::{BatchRefusal, NamesError};
 use crate::store::batches::{Batch, MAX_BATCH, NewBatch};
 
 /// How long a batch is kept.
-pub const BATCH_LIFETIME: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+pub(super) const BATCH_LIFETIME: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 impl Registry {
     /// Keeps a batch for the devices of the user of `peer`. The same again changes nothing. `word` is the

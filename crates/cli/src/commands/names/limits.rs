@@ -177,6 +177,22 @@ const KNOBS: &[Knob] = &[
         set: |limits, value| limits.turns.proposals_per_address = value,
     },
     Knob {
+        name: "batches-per-hour",
+        what: "batches that a key leaves for its user's devices in an hour",
+        least: 1,
+        most: 10_000,
+        get: |limits| limits.turns.batches_per_hour.into(),
+        set: |limits, value| limits.turns.batches_per_hour = value,
+    },
+    Knob {
+        name: "batches-per-address",
+        what: "the same from one address",
+        least: 1,
+        most: 100_000,
+        get: |limits| limits.turns.batches_per_address.into(),
+        set: |limits, value| limits.turns.batches_per_address = value,
+    },
+    Knob {
         name: "mails-per-hour",
         what: "mails with codes, asked for by a key in an hour",
         least: 1,

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, bail};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use whimbrel_base::UnixTime;
 use whimbrel_devices::{Mailbox, Piece, StoreError};
 use whimbrel_names::AskError;
 
@@ -103,7 +104,7 @@ async fn fetch(shared: &Shared, voice: &Voice, mut mailbox: Mailbox) -> Result<L
     }
     let (replica, key) = (shared.replica.clone(), shared.network.key.clone());
     let looking = aside::run(move || -> Result<Looked, StoreError> {
-        let now = SystemTime::now().into();
+        let now = UnixTime::from(SystemTime::now());
         // To open a file for a change takes longest of all.
         if mailbox.has_news() {
             let entries = replica.with(|log| mailbox.settle(log, &key, now))?;
