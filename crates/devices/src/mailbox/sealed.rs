@@ -1,7 +1,7 @@
 //! A letter: what a device says to all of its user's devices, as bytes that only they can read.
 //!
 //! ```text
-//! "WHB1" | id of the device (32) | how many keys follow (2, big-endian)
+//! "WHD1" | id of the device (32) | how many keys follow (2, big-endian)
 //!        | for each reader: encapsulated key (32), HPKE(contents' key) with its tag (48)
 //!        | AES-256-GCM(contents) with its tag | signature of the device (64)
 //! ```
@@ -22,7 +22,7 @@ use crate::group::MAX_DEVICES;
 use crate::log::Update;
 use crate::wire::{WireError, pack, unpack};
 
-const MAGIC: &[u8; 4] = b"WHB1";
+const MAGIC: &[u8; 4] = b"WHD1";
 const INFO: &[u8] = b"whimbrel batch v1";
 const SIGNED: &[u8] = b"whimbrel sealed batch v1";
 const HEADER: usize = 4 + 32;

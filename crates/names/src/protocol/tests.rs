@@ -224,7 +224,7 @@ fn the_bytes_of_messages() {
     assert_eq!(reply(Response::Appointment { appointment: vec![7, 8] }), [1, 0, 9, 14, 2, 7, 8]);
     let by = EndpointId::from_bytes(&[5; 32]);
     let batches = vec![LeftBehind { number: 300, by, seconds: 60, batch: vec![7, 8] }];
-    let written = [&[1, 0, 9, 15, 1, 0xac, 2][..], &[5; 32], &[60, 2, 7, 8, 1]].concat();
+    let written: Vec<u8> = [&[1, 0, 9, 15, 1, 0xac, 2][..], &[5; 32], &[60, 2, 7, 8, 1]].concat();
     assert_eq!(reply(Response::Batches { batches, more: true }), written);
     assert_eq!(encode(&Reply::Update { watch: 4, record }).unwrap()[4..], [1, 1, 4, 2, 7, 8]);
     assert_eq!(encode(&Reply::News { watch: 4 }).unwrap()[4..], [1, 2, 4]);
