@@ -255,7 +255,11 @@ fn a_device_that_says_more_and_more_leaves_all_of_it_in_few_before_the_first_is_
         desk.hear(&service.kept, LASTING);
         assert_eq!(desk.log.vector(), home.log.vector(), "{number}");
     }
-    assert!(service.kept.len() <= MAX_OF_DEVICE);
+    assert_eq!(service.kept.len(), MAX_OF_DEVICE);
+    let left = service.left;
+    home.look_anew(&mut service);
+    home.look(&mut service);
+    assert_eq!(service.left, left, "nothing has changed");
 }
 
 #[test]
