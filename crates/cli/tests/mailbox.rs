@@ -1,5 +1,5 @@
-//! Devices of one user that are never up at once keep in step by way of the name service: real processes, each with a
-//! home of its own.
+//! Devices of one user that are never up at once keep in step by way of the name service: real processes,
+//! each with a home of its own.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/agents.rs"]

@@ -1,15 +1,15 @@
-//! A user's mailbox at a service that cannot read it: by way of it devices that are never up at once come to have
-//! the same.
+//! A user's mailbox at a service that cannot read it: by way of it devices that are never up at once come to
+//! have the same.
 //!
 //! ```text
 //! sealed   what a device says to the others, for their eyes only
 //! pieces   the same in the sizes that a service keeps
 //! ```
 //!
-//! What a letter says needs no more trust than what a device says: entries are signed by their authors, and the same
-//! ones again change nothing. A service that drops, reorders or repeats letters delays what is in them. A device
-//! leaves what the mailbox lacks of its own list: it takes what it finds there into a second log, and so knows. Only
-//! letters count there that all present devices can read, and that one of them wrote.
+//! What a letter says needs no more trust than what a device says: entries are signed by their authors, and
+//! the same ones again change nothing. A service that drops, reorders or repeats letters delays what is in
+//! them. A device leaves what the mailbox lacks of its own list: it takes what it finds there into a second
+//! log, and so knows. Only letters count there that all present devices can read, and that one of them wrote.
 
 mod pieces;
 mod sealed;
@@ -27,8 +27,8 @@ use crate::log::{Log, Refusal, Report};
 
 /// Bytes of entries in a letter, before they are packed.
 const LETTER: usize = 128 * 1024;
-/// The most pieces that a device has there when it leaves another one: then it leaves everything anew, in few. Less
-/// than what a service keeps of one.
+/// The most pieces that a device has there when it leaves another one: then it leaves everything anew, in
+/// few. Less than what a service keeps of one.
 const MOST_OWN: usize = 24;
 /// A letter that is kept for less than that does not count: what is in it is left anew before it is gone.
 const LASTING: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -56,8 +56,8 @@ struct Waiting {
     is_lasting: bool,
 }
 
-/// What a device knows of its user's mailbox. Pure: it asks for no clock, and reads and sends nothing. One that is
-/// made anew finds out by what is there, and leaves what is not.
+/// What a device knows of its user's mailbox. Pure: it asks for no clock, and reads and sends nothing. One
+/// that is made anew finds out by what is there, and leaves what is not.
 #[derive(Debug)]
 pub struct Mailbox {
     user: EndpointId,
@@ -118,8 +118,8 @@ impl Mailbox {
         });
     }
 
-    /// Lets a device's list take what is in the letters, whatever order they came in. Returns how many entries were
-    /// new.
+    /// Lets a device's list take what is in the letters, whatever order they came in. Returns how many
+    /// entries were new.
     pub fn settle(&mut self, log: &mut Log, key: &SecretKey, now: UnixTime) -> usize {
         self.has_news = false;
         let mut entries = 0;
@@ -171,8 +171,8 @@ impl Mailbox {
         !members(log).iter().all(is_reader)
     }
 
-    /// What is to be left, one after the other, so that the others can read there what this device has. If that
-    /// fails, the mailbox must be looked at anew: it counts as left.
+    /// What is to be left, one after the other, so that the others can read there what this device has. If
+    /// that fails, the mailbox must be looked at anew: it counts as left.
     pub fn due(&mut self, log: &Log, key: &SecretKey, now: UnixTime) -> Vec<Vec<u8>> {
         if self.is_full || !log.group().is_member(key.id()) {
             return Vec::new();

@@ -310,8 +310,8 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// The batches of a user behind this number that have not ended at `now`, in order, until they have more than
-    /// [`batches::MAX_BATCH`] bytes together.
+    /// The batches of a user behind this number that have not ended at `now`, in order, until they have more
+    /// than [`batches::MAX_BATCH`] bytes together.
     fn batches<'a>(&'a self, user: &'a EndpointId, after: u64, now: UnixTime) -> Answer<'a, Vec<Batch>> {
         let _ = (user, after, now);
         Box::pin(std::future::ready(Ok(Vec::new())))

@@ -1,7 +1,7 @@
 //! Letters in pieces of the size that a service keeps.
 //!
-//! A piece is the beginning of the letter's SHA-256 (16 bytes), its place from 0 on (1), how many there are (1), and
-//! a part of the letter. They come in any order, and twice.
+//! A piece is the beginning of the letter's SHA-256 (16 bytes), its place from 0 on (1), how many there are
+//! (1), and a part of the letter. They come in any order, and twice.
 
 use std::collections::BTreeMap;
 

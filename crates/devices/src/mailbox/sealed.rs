@@ -6,11 +6,11 @@
 //!        | AES-256-GCM(contents) with its tag | signature of the device (64)
 //! ```
 //!
-//! HPKE (RFC 9180) is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM in its base mode, to the X25519 form of a
-//! reader's key. Its `info` is "whimbrel batch v1" and the user's id, its `aad` the first 36 bytes. The contents' key
-//! is random and used once, with nonce 0; what comes before the contents is authenticated with them. The signature is
-//! of "whimbrel sealed batch v1", the user's id and all bytes before it. Whose keys follow is not said: each reader
-//! tries.
+//! HPKE (RFC 9180) is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM in its base mode, to the X25519
+//! form of a reader's key. Its `info` is "whimbrel batch v1" and the user's id, its `aad` the first 36 bytes.
+//! The contents' key is random and used once, with nonce 0; what comes before the contents is authenticated
+//! with them. The signature is of "whimbrel sealed batch v1", the user's id and all bytes before it. Whose
+//! keys follow is not said: each reader tries.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_256 as HPKE;

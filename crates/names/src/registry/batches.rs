@@ -1,8 +1,8 @@
-//! Batches that a user's devices leave for each other, to keep their lists in step although they are never up at
-//! once.
+//! Batches that a user's devices leave for each other, to keep their lists in step although they are never up
+//! at once.
 //!
-//! The service keeps what it cannot read, and hands it to who speaks for the user: the user's key, or a device
-//! with a living delegation. Whether what is in a batch counts, the devices know.
+//! The service keeps what it cannot read, and hands it to who speaks for the user: the user's key, or a
+//! device with a living delegation. Whether what is in a batch counts, the devices know.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub(super) const BATCH_LIFETIME: Duration = Duration::from_secs(90 * 24 * 60 * 6
 
 impl Registry {
     /// Keeps a batch for the devices of the user of `peer`. The same again changes nothing. `word` is the
-    /// delegation by which `peer` is one of the user's devices; the user's own key needs none. Says until when
-    /// it is kept, unless newer ones take its place.
+    /// delegation by which `peer` is one of the user's devices; the user's own key needs none. Says until
+    /// when it is kept, unless newer ones take its place.
     ///
     /// # Errors
     /// [`NamesError::BadBatch`]; [`NamesError::NotTheUsers`] and those of delegations;

@@ -24,9 +24,9 @@ pub struct LeftBatch {
 }
 
 impl NameResolver {
-    /// Leaves a batch of at most [`MAX_BATCH`](crate::MAX_BATCH) bytes for the devices of this endpoint's user.
-    /// `word` is the delegation by which the endpoint is one of the user's devices; the user's own key needs
-    /// none. Says for how long it is kept.
+    /// Leaves a batch of at most [`MAX_BATCH`](crate::MAX_BATCH) bytes for the devices of this endpoint's
+    /// user. `word` is the delegation by which the endpoint is one of the user's devices; the user's own key
+    /// needs none. Says for how long it is kept.
     ///
     /// # Errors
     /// [`AskError::Refused`] says why it is not kept; [`AskError::Unsupported`] by an older service.

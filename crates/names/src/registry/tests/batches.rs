@@ -9,7 +9,8 @@ use crate::store::batches::{Batch, MAX_BATCH, MAX_OF_DEVICE};
 
 const PHONE: &str = "phone.user@example.org";
 
-/// A registry with a user (key 1), and the word of the user's phone (key 3), which has never published anything.
+/// A registry with a user (key 1), and the word of the user's phone (key 3), which has never published
+/// anything.
 async fn with_user(registry: Registry) -> (Registry, Delegation) {
     registry.take(&record(&key(1), USER, 1), START).await.unwrap();
     (registry, delegation(&key(1), PHONE, &key(3), START))

@@ -6,8 +6,8 @@ use whimbrel_base::{EndpointId, UnixTime};
 use super::failure::Failure;
 use crate::store::batches::{Batch, MAX_BATCH, MAX_BATCHES, NewBatch, Placing, place};
 
-/// A user's key and the batch's number in 16 hexadecimal digits: the types of `renewals`, because each pair of
-/// types costs the program 20 KB.
+/// A user's key and the batch's number in 16 hexadecimal digits: the types of `renewals`, because each pair
+/// of types costs the program 20 KB.
 type Key = (&'static [u8; 32], &'static str);
 
 /// By whom (32 bytes), until when (8, milliseconds, big-endian), and what was left.

@@ -1,5 +1,5 @@
-//! The list also by way of the name service, which keeps for the user's devices what they leave for each other and
-//! cannot read it: so two that are never up at once come to have the same.
+//! The list also by way of the name service, which keeps for the user's devices what they leave for each
+//! other and cannot read it: so two that are never up at once come to have the same.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::{aside, failure};
 
 /// Between two looks at what others left, where nothing changes here.
 const LOOK: Duration = Duration::from_secs(5 * 60);
-/// After a change, at least, and what chance adds at most: of several devices that hear of one, the first leaves it,
-/// and the others find it there.
+/// After a change, at least, and what chance adds at most: of several devices that hear of one, the first
+/// leaves it, and the others find it there.
 const SOON: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
 /// So often it is found out anew what is there; a service that knows no mailboxes is asked again.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,7 +32,8 @@ enum Next {
     Rest,
 }
 
-/// Leaves what changes, and takes what others left, for as long as it is polled, where there is a name service.
+/// Leaves what changes, and takes what others left, for as long as it is polled, where there is a name
+/// service.
 pub(super) async fn follow(shared: Arc<Shared>, mut changes: watch::Receiver<Arc<Known>>) -> Infallible {
     if !shared.network.has_names() {
         return std::future::pending().await;
