@@ -178,7 +178,7 @@ const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "batches-per-hour",
-        what: "batches that a key leaves for its user's devices in an hour",
+        what: "batches for a user's devices, by a key in an hour",
         least: 1,
         most: 10_000,
         get: |limits| limits.turns.batches_per_hour.into(),
