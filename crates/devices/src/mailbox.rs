@@ -106,7 +106,9 @@ impl Mailbox {
     pub fn hear(&mut self, piece: &Piece) {
         self.after = self.after.max(piece.number);
         self.own += usize::from(piece.is_own);
-        let Some(letter) = self.pieces.join(&piece.bytes) else { return };
+        let whole = self.pieces.join(&piece.bytes);
+        // One without a sender is none: it would wait for ever, and take no bytes.
+        let Some(letter) = whole.filter(|letter| sealed::sender(letter).is_some()) else { return };
         self.waiting.push(Waiting { letter, is_lasting: piece.left >= LASTING });
         self.has_news = true;
         let mut bytes: usize = self.waiting.iter().map(|waiting| waiting.letter.len()).sum();

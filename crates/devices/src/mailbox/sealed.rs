@@ -20,13 +20,16 @@ use whimbrel_base::{EndpointId, SecretKey, Signature, random_bytes};
 
 use crate::group::MAX_DEVICES;
 use crate::log::Update;
-use crate::wire::{WireError, pack, unpack};
+use crate::wire::{WireError, pack, parse, unpacked};
 
 const MAGIC: &[u8; 4] = b"WHD1";
 const INFO: &[u8] = b"whimbrel batch v1";
 const SIGNED: &[u8] = b"whimbrel sealed batch v1";
 const HEADER: usize = 4 + 32;
 const SEALED_KEY: usize = 32 + 16;
+/// The most bytes of contents, unpacked. A few more than the largest batch has: what is read of a small letter
+/// must not take all memory.
+const MAX_CONTENTS: usize = 2 * 1024 * 1024;
 
 /// What is in a letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +88,8 @@ impl Letter {
         let mut contents = sealed.to_vec();
         let aad = Aad::from(bytes.get(..before)?);
         let contents = aead(&contents_key).ok()?.open_in_place(nonce(), aad, &mut contents).ok()?;
-        unpack(contents).ok()
+        let contents = unpacked(contents).ok().filter(|contents| contents.len() <= MAX_CONTENTS)?;
+        parse(&contents).ok()
     }
 }
 
