@@ -178,4 +178,13 @@ mod tests {
         let sealed = letter.seal(&key(1), key(1).id()).unwrap();
         assert_eq!(Letter::open(&sealed, &key(2), key(1).id()), Some(letter));
     }
+
+    #[test]
+    fn a_small_letter_that_unpacks_to_a_huge_one_is_none() {
+        let mut letter = letter(&[2]);
+        letter.update.runs = vec![letter.update.runs[0].clone(); 20_000];
+        let sealed = letter.seal(&key(1), key(1).id()).unwrap();
+        assert!(sealed.len() < MAX_CONTENTS / 20, "{}", sealed.len());
+        assert_eq!(Letter::open(&sealed, &key(2), key(1).id()), None);
+    }
 }
