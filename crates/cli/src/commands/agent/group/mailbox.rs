@@ -13,11 +13,11 @@ use whimbrel_devices::{Mailbox, Piece, StoreError};
 use whimbrel_names::{AskError, ErrorCode};
 
 use super::watching::Known;
-use super::{Shared, chance};
+use super::{Shared, chance, policy};
 use crate::requests::Voice;
 use crate::{aside, failure};
 
-/// Between two looks at what others left, where nothing changes here.
+/// Between two looks at what others left, where nothing changes here; sooner after the first errors.
 const LOOK: Duration = Duration::from_secs(5 * 60);
 /// After a change, at least, and what chance adds at most: of several devices that hear of one, the first
 /// leaves it, and the others find it there.
@@ -36,6 +36,7 @@ pub(super) async fn follow(shared: Arc<Shared>, mut changes: watch::Receiver<Arc
     }
     let user = shared.known().group.user();
     let (mut mailbox, mut began) = (Mailbox::new(user), Instant::now());
+    let mut failures = 0_u32;
     loop {
         if began.elapsed() >= DAY {
             (mailbox, began) = (Mailbox::new(user), Instant::now());
@@ -43,18 +44,19 @@ pub(super) async fn follow(shared: Arc<Shared>, mut changes: watch::Receiver<Arc
         // What changes from here on is looked at again.
         changes.mark_unchanged();
         let rest;
-        (mailbox, rest) = match look(&shared, mailbox).await {
-            Ok(mailbox) => (mailbox, None),
+        (mailbox, failures, rest) = match look(&shared, mailbox).await {
+            Ok(mailbox) => (mailbox, 0, None),
             Err(error) => {
                 tracing::debug!(error = failure::line(&error), "the mailbox at the name service is not used");
                 // What of it was left is found out next time.
-                (Mailbox::new(user), rest_after(&error))
+                (Mailbox::new(user), failures.saturating_add(1), rest_after(&error))
             }
         };
+        let pause = if failures == 0 { LOOK } else { policy::again(failures, chance()) };
         match rest {
             Some(rest) => tokio::time::sleep(rest).await,
             None => tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(pause) => {}
                 Ok(()) = changes.changed() => tokio::time::sleep(soon()).await,
             },
         }
