@@ -24,6 +24,7 @@ use whimbrel_base::{EndpointId, SecretKey, UnixTime, order};
 use self::pieces::Pieces;
 use self::sealed::Letter;
 use crate::log::{Log, Refusal, Report};
+use crate::vector::Reach;
 
 /// Bytes of entries in a letter, before they are packed.
 const LETTER: usize = 128 * 1024;
@@ -179,13 +180,19 @@ impl Mailbox {
         if self.is_full || !log.group().is_member(key.id()) {
             return Vec::new();
         }
+        let found = self.there.vector();
         let due = self.write(log, key, now);
         if !self.is_full && (due.is_empty() || self.own + due.len() <= MOST_OWN) {
             return due;
         }
         // All of it anew, in as few as can be, in place of the many that the service lets go of then.
         (self.there, self.readers, self.own, self.is_full) = (Log::new(self.user), None, 0, false);
-        self.write(log, key, now)
+        let due = self.write(log, key, now);
+        // As much as fits may be there: then it would be left again by each mailbox that is made anew.
+        let is_there = |(author, reach): (&EndpointId, &Reach)| {
+            found.reach.get(author).is_some_and(|found| found.sequence >= reach.sequence)
+        };
+        if self.is_full && self.there.vector().reach.iter().all(is_there) { Vec::new() } else { due }
     }
 
     /// The pieces of letters that say what the mailbox lacks.
