@@ -36,6 +36,7 @@ mod coming;
 mod destination;
 mod directory;
 mod elsewhere;
+mod filling;
 mod inbox;
 mod item;
 mod message;
