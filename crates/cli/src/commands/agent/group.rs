@@ -204,7 +204,7 @@ async fn keep(
 ) -> Result<Infallible> {
     let first = watching::read(&own.replica).await?;
     let user = first.group.user();
-    let reading = aside::run(move || (Whereabouts::read(user), Shown::read(user)));
+    let reading = aside::run(move || (Whereabouts::read(user), Shown::read(user, presence::now())));
     let (mut written_down, mut written_shown) = reading.await.unwrap_or_default();
     let (tell, known) = watch::channel(Arc::new(first));
     let mut watching = pin!(watching::follow(own.file.clone(), own.replica.clone(), tell));
