@@ -2,10 +2,12 @@
 //! the length of its head (4 bytes, big-endian), the head (postcard), and its bytes; a directory comes before
 //! what is in it.
 
+mod head;
 mod pack;
 mod remains;
 mod unpack;
 
+pub(super) use self::head::{HeadIn, HeadOut};
 pub(super) use self::pack::Pack;
 pub(super) use self::unpack::Unpack;
 
@@ -90,18 +92,6 @@ impl Piece {
             bail!("the other device has too many directories in one another");
         }
         self.above.iter().chain([&self.name]).try_for_each(|name| name::check(name))
-    }
-}
-
-/// How long a head is that begins so.
-///
-/// # Errors
-/// When it is none.
-pub(super) fn length_of_head(head: &[u8]) -> Result<usize> {
-    let Some(length) = head.first_chunk::<LENGTH>() else { return Ok(LENGTH) };
-    match u32::from_be_bytes(*length) as usize {
-        length @ 1..=MAX_HEAD => Ok(LENGTH + length),
-        _ => bail!(OTHER),
     }
 }
 

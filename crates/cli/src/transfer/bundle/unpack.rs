@@ -12,7 +12,7 @@ use super::super::directory::{Directory, on_its_way};
 use super::super::filling::{self, Mark};
 use super::super::partial::Partial;
 use super::remains::{Remains, settle};
-use super::{Kind, MAX_PIECES, OTHER, Piece, Roots, length_of_head};
+use super::{HeadIn, Kind, MAX_PIECES, OTHER, Piece, Roots};
 use crate::output::bytes;
 
 /// What comes of several files. It is removed when this is dropped, unless it is [to stay](Self::stays).
@@ -38,8 +38,7 @@ pub(in crate::transfer) struct Unpack {
 
 /// What comes next.
 enum Reading {
-    /// A head, of which so much is there.
-    Head(Vec<u8>),
+    Head(HeadIn),
     Body(Body),
 }
 
@@ -59,7 +58,7 @@ impl Unpack {
             found: HashSet::new(),
             aside: Vec::new(),
             pieces: 0,
-            reading: Reading::Head(Vec::new()),
+            reading: Reading::Head(HeadIn::default()),
             id,
             left,
             most,
@@ -79,7 +78,7 @@ impl Unpack {
     pub(in crate::transfer) fn take(&mut self, mut bytes: &[u8]) -> Result<()> {
         self.left = self.left.checked_sub(bytes.len() as u64).context(OTHER)?;
         while !bytes.is_empty() {
-            bytes = match std::mem::replace(&mut self.reading, Reading::Head(Vec::new())) {
+            bytes = match std::mem::replace(&mut self.reading, Reading::Head(HeadIn::default())) {
                 Reading::Head(head) => self.take_head(head, bytes)?,
                 Reading::Body(body) => self.take_body(body, bytes)?,
             };
@@ -107,13 +106,11 @@ impl Unpack {
         Ok(std::mem::take(&mut self.roots.filled))
     }
 
-    fn take_head<'b>(&mut self, mut head: Vec<u8>, bytes: &'b [u8]) -> Result<&'b [u8]> {
-        let n = (length_of_head(&head)? - head.len()).min(bytes.len());
-        head.extend_from_slice(&bytes[..n]);
-        if head.len() == length_of_head(&head)? {
-            self.begin(Piece::of_head(&head)?)?;
-        } else {
-            self.reading = Reading::Head(head);
+    fn take_head<'b>(&mut self, mut head: HeadIn, bytes: &'b [u8]) -> Result<&'b [u8]> {
+        let (n, piece) = head.take(bytes)?;
+        match piece {
+            Some(piece) => self.begin(piece)?,
+            None => self.reading = Reading::Head(head),
         }
         Ok(&bytes[n..])
     }
