@@ -46,7 +46,7 @@ use self::pulse::Pulse;
 use self::watching::Known;
 use self::whereabouts::{Whereabouts, dialled};
 use crate::commands::devices::Meetings;
-use crate::network::{Network, Peer, connect};
+use crate::network::{Network, Peer, connect, connect_to_listener};
 use crate::own_group::OwnGroup;
 use crate::presence::{self, Presence, Said, Shown};
 use crate::{aside, failure, output};
@@ -63,6 +63,9 @@ const LEAVE: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(1);
 /// Between two looks whether this machine was made another user's device.
 const USER: Duration = Duration::from_secs(5);
+/// What agents are asked for by their keys. None listens under it, so the listener without a name answers, and no other
+/// program of the same key.
+const LISTENER: &str = "agent@whimbrel.invalid";
 const READY: &str = "your devices and friends are kept in step here";
 
 /// What the user wishes.
@@ -407,8 +410,13 @@ async fn reach(shared: &Shared, peer: &Peer) -> Result<Connection> {
 }
 
 async fn dial(shared: &Shared, peer: &Peer) -> Result<Connection> {
-    let dialling = tokio::time::timeout(CALL_LIMIT, connect(&shared.network, peer));
-    dialling.await.context("not in time")?.inspect_err(|error| {
+    let dialling = async {
+        match peer {
+            Peer::Key(device) => connect_to_listener(&shared.network, *device, LISTENER.parse()?).await,
+            peer => connect(&shared.network, peer).await,
+        }
+    };
+    tokio::time::timeout(CALL_LIMIT, dialling).await.context("not in time")?.inspect_err(|error| {
         // One that does not let this device in any more shows it nothing.
         let why = error.downcast_ref::<ConnectError>();
         if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = why {
