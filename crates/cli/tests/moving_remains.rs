@@ -183,7 +183,7 @@ async fn a_killed_desk_goes_on_with_its_own_remains_and_what_is_there_is_not_sen
     // The sender begins the same files again at the phone, the other one first.
     let mut phone = receive(&world, "phone");
     let ada = Ada::begins(&mut phone, 7).await;
-    let mut talk = ada.sends_half(("two", &two), &incoming(&world, "phone")).await;
+    let mut talk = ada.sends_half(("two", &two[..]), &incoming(&world, "phone")).await;
     let given = hand_off(&world, "phone", &world.id("desk"));
     let desk = take_at_desk(&world, &given, &[]);
     phone.output(LIMIT).succeeded();
@@ -203,7 +203,7 @@ async fn what_a_killed_desk_has_of_other_files_is_set_aside_and_said_to_be() {
     killed(&world, 7, [&old, &two]).await;
     let mut phone = receive(&world, "phone");
     let ada = Ada::begins(&mut phone, 8).await;
-    let mut talk = ada.sends_half(("two", &two), &incoming(&world, "phone")).await;
+    let mut talk = ada.sends_half(("two", &two[..]), &incoming(&world, "phone")).await;
     let given = hand_off(&world, "phone", &world.id("desk"));
     let desk = take_at_desk(&world, &given, &[]);
     phone.output(LIMIT).succeeded();
@@ -227,10 +227,10 @@ async fn files_stay_where_they_were_while_another_process_fills_the_directory_an
     // Something else comes to the desk.
     let mut other = receive(&world, "desk");
     let eve = Ada::begins(&mut other, 1).await;
-    let eves = eve.sends_half(("one", &two), &incoming(&world, "desk")).await;
+    let eves = eve.sends_half(("one", &two[..]), &incoming(&world, "desk")).await;
     let mut phone = receive(&world, "phone");
     let ada = Ada::begins(&mut phone, 7).await;
-    let mut talk = ada.sends_half(("one", &one), &incoming(&world, "phone")).await;
+    let mut talk = ada.sends_half(("one", &one[..]), &incoming(&world, "phone")).await;
     let given = hand_off(&world, "phone", &world.id("desk"));
     take_at_desk(&world, &given, &["-q"]).output(LIMIT).failed(1, &["photos is being received already"]);
     assert_eq!(length(&incoming(&world, "desk").join(PART).join(".one.whimbrel-part")), HALF as u64);

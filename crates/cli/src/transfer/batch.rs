@@ -170,7 +170,7 @@ impl Incoming {
             return Ok(Place { directory: destination.directory.clone(), replace: destination.overwrite });
         }
         if !state.roots.contains_key(top) {
-            let root = Root::open(destination, connection, (top, offer.part_of)).await?;
+            let root = Root::open(destination, connection, (top.as_str(), offer.part_of)).await?;
             state.roots.insert(top.clone(), root);
         }
         let root = &state.roots[top];
@@ -220,7 +220,8 @@ impl Root {
         if found.is_some() {
             bail!(all.exists(name));
         }
-        let directory = claim.open(&|| filling::open(all, name)).await?;
+        let open = || filling::open(all, name);
+        let directory = claim.open(&open).await?;
         // What it says of another batch, or of being a copy, is not so any more.
         if batch.is_none_or(|id| Mark::of(&directory) != Some(Mark::Arrived(id))) {
             Mark::remove(&directory)?;

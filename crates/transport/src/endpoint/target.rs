@@ -152,6 +152,8 @@ mod tests {
         for target in &targets {
             assert_eq!(target, &Target(target.clone()).to_string().into_target().unwrap().0);
         }
+        let listener = Target::listener(id, "agent@whimbrel.invalid".parse().unwrap());
+        assert_eq!((listener.id(), listener.name(), listener.to_string()), (Some(id), None, id.to_string()));
         let error = "nobody".into_target().unwrap_err().to_string();
         assert!(error.starts_with("\"nobody\" is no name"), "{error}");
         assert!(matches!("whimbrel:x".into_target(), Err(TargetError::Ticket(_))));
