@@ -280,8 +280,8 @@ pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection
     }
 }
 
-/// Connects to a device that is found by its key, and there to the program that listens under this name, or without
-/// one: others with the same key do not answer in its place.
+/// Connects to a device that is found by its key, and there to the program that listens under this name, or
+/// without one: others with the same key do not answer in its place.
 ///
 /// # Errors
 /// When it cannot be found or reached, or no such program answers there.

@@ -100,10 +100,9 @@ impl Ada {
         let connection = endpoint.connect(at).await.unwrap();
         let mut whole = Talk(connection.open_stream().await.unwrap());
         let announced = json!({ "id": batch, "entries": 2, "names": 1, "shown": ["photos"] });
-        let size = 2 * SIZE;
-        whole
-            .says(&json!({ "type": "offer", "version": 2, "name": "2 files", "size": size, "batch": announced }))
-            .await;
+        let (name, size) = ("2 files", 2 * SIZE);
+        let offer = json!({ "type": "offer", "version": 2, "name": name, "size": size, "batch": announced });
+        whole.says(&offer).await;
         whole.hears("accept").await;
         Self { endpoint, connection, whole, batch }
     }

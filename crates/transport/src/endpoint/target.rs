@@ -27,9 +27,9 @@ pub(super) enum Whom {
 
 impl Target {
     /// The peer with this key, to be looked up, and which of its listeners is meant: the one under this name,
-    /// which need not be published, or else the one without a name. Where neither is the connection is refused
-    /// with [`NO_LISTENER`](crate::CloseCode::NO_LISTENER). A key by itself means the only listener that there
-    /// is, too, whatever its name: of several programs with one key any may answer then.
+    /// which need not be published, or else the one without a name. Where neither is, the connection is
+    /// refused with [`NO_LISTENER`](crate::CloseCode::NO_LISTENER). A key by itself also means the only
+    /// listener that there is, whatever its name: of several programs with one key any may answer then.
     #[must_use]
     pub fn listener(id: EndpointId, name: Name) -> Self {
         Self(Whom::Listener(id, name))

@@ -39,9 +39,9 @@ fn meant<'s>(
     match found {
         Some((friend, device)) if shown.old(friend, now).is_some() => {
             let message = format!(
-                "{wanted} was not shown for a day, and may not be a device of that friend's any more; name it \
-                 once your agent has met one of the friend's, or say whose it is: `whimbrel friends device \
-                 FRIEND {}`",
+                "{wanted} was not shown for a day, and may not be a device of that friend's any more; name \
+                 it once your agent has met one of the friend's, or say whose it is: `whimbrel friends \
+                 device FRIEND {}`",
                 device.id
             );
             Err(Failure::new(Failure::NOT_FOUND, message).into())
