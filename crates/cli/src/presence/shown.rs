@@ -17,8 +17,8 @@ use super::{Up, kept};
 pub(crate) const MOST_OF_ONE: usize = 128;
 /// Devices of all friends together. The list that was heard longest ago makes room.
 const MOST: usize = 2048;
-/// A list holds for so long after it was heard. Agents that meet hear it again with each heartbeat. Where none
-/// does, the friend may have taken back the right to see it, and nobody has told it here.
+/// A list holds for so long after it was heard. Agents that meet hear it again with each heartbeat. Where
+/// none does, the friend may have taken back the right to see it, and nobody has told it here.
 const HOLDS: Duration = Duration::from_secs(24 * 60 * 60);
 /// A list that nobody has said again for so long is forgotten.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);

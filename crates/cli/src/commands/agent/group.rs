@@ -63,8 +63,8 @@ const LEAVE: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(1);
 /// Between two looks whether this machine was made another user's device.
 const USER: Duration = Duration::from_secs(5);
-/// What agents are asked for by their keys. None listens under it, so the listener without a name answers, and
-/// no other program of the same key.
+/// What agents are asked for by their keys. None listens under it, so the listener without a name answers,
+/// and no other program of the same key.
 const LISTENER: &str = "agent@whimbrel.invalid";
 const READY: &str = "your devices and friends are kept in step here";
 
