@@ -271,6 +271,7 @@ mod tests {
         assert_eq!(fs::read(to.path().join("taken")).unwrap(), b"mine");
         assert_eq!(fs::read_dir(to.path()).unwrap().count(), 3);
     }
+
     /// A directory that a transfer has left which was killed.
     fn remains(at: &Path, mark: Option<Mark>) -> PathBuf {
         let top = at.join(".top.whimbrel-part");

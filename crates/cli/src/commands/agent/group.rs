@@ -64,7 +64,7 @@ const WRITE: Duration = Duration::from_secs(1);
 /// Between two looks whether this machine was made another user's device.
 const USER: Duration = Duration::from_secs(5);
 /// What agents are asked for by their keys. None listens under it, so the listener without a name answers,
-/// and no other program of the same key.
+/// and no program of the same key that listens under a name alone.
 const LISTENER: &str = "agent@whimbrel.invalid";
 const READY: &str = "your devices and friends are kept in step here";
 
@@ -393,15 +393,23 @@ async fn call(shared: Arc<Shared>, peer: Peer) {
     }
 }
 
-/// Connects to a device; to one that is found by its key also where it was last, if nobody says where it is.
+/// Connects to a device; to one that is found by its key also where it was last, if nobody says where it is, or
+/// another program of that key is there.
 async fn reach(shared: &Shared, peer: &Peer) -> Result<Connection> {
     let found = dial(shared, peer).await;
-    let Peer::Key(device) = peer else { return found };
-    let connection = match found {
-        Ok(connection) => connection,
-        Err(error) => {
-            let Some(ticket) = shared.whereabouts().of(*device) else { return Err(error) };
-            dial(shared, &Peer::Ticket(ticket)).await.map_err(|_| error)?
+    let Peer::Key(device) = peer else { return found.inspect_err(|error| heed(shared, error)) };
+    let last = found.is_err().then(|| shared.whereabouts().of(*device)).flatten();
+    let connection = match (found, last) {
+        (Ok(connection), _) => connection,
+        // Only if the agent does not answer there either is it taken to be the one that has refused.
+        (Err(error), Some(ticket)) => dial(shared, &Peer::Ticket(ticket)).await.map_err(|second| {
+            heed(shared, &error);
+            heed(shared, &second);
+            error
+        })?,
+        (Err(error), None) => {
+            heed(shared, &error);
+            return Err(error);
         }
     };
     let at = dialled(&connection);
@@ -416,14 +424,16 @@ async fn dial(shared: &Shared, peer: &Peer) -> Result<Connection> {
             peer => connect(&shared.network, peer).await,
         }
     };
-    tokio::time::timeout(CALL_LIMIT, dialling).await.context("not in time")?.inspect_err(|error| {
-        // One that does not let this device in any more shows it nothing.
-        let why = error.downcast_ref::<ConnectError>();
-        if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = why {
-            shared.shown().forget_from(*peer);
-            shared.hear(*peer, None);
-        }
-    })
+    tokio::time::timeout(CALL_LIMIT, dialling).await.context("not in time")?
+}
+
+/// One that does not let this device in any more shows it nothing.
+fn heed(shared: &Shared, error: &anyhow::Error) {
+    let why = error.downcast_ref::<ConnectError>();
+    if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = why {
+        shared.shown().forget_from(*peer);
+        shared.hear(*peer, None);
+    }
 }
 
 /// Agents that called, the newest connection of each last.

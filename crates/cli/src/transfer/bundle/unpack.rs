@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 use super::super::destination::Destination;
 use super::super::directory::{Directory, on_its_way};
 use super::super::filling::{self, Mark};
-use super::super::partial::Partial;
+use super::super::partial::{Locked, Partial};
 use super::remains::{Remains, settle};
 use super::{HeadIn, Kind, MAX_PIECES, OTHER, Piece, Roots};
 use crate::output::bytes;
@@ -68,7 +68,7 @@ impl Unpack {
 
     /// Where directories of other transfers are that had to make room.
     pub(in crate::transfer) fn aside(&self) -> impl Iterator<Item = PathBuf> {
-        self.aside.iter().map(|(_, aside)| self.roots.destination.directory.shown(aside))
+        self.aside.iter().map(move |(_, aside)| self.roots.destination.directory.shown(aside))
     }
 
     /// Takes the next bytes. Blocks.
@@ -216,6 +216,10 @@ impl Unpack {
             }
         }
         let directory = filling::open(all, &name)?;
+        // Another program may have made it just now, and have let go of it: what is in it is no copy.
+        if directory.names(0).context("cannot look into the directory")?.is_none() {
+            return Err(Locked(name).into());
+        }
         self.roots.filled.insert(name, directory.clone());
         self.made.push(piece);
         Mark::Copy(self.id).set(&directory).context("cannot write into the directory")
