@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 
 # What takes longest begins first, so that no single one is left at the end.
 LONGEST_FIRST = [
@@ -96,11 +97,19 @@ def end_group(group):
         pass
 
 
-def build(arguments, root):
+def set_up(root):
+    """Sets what cargo sets for tests that it runs itself, as the seed of property tests; what is set outside wins."""
+    with open(os.path.join(root, ".cargo", "config.toml"), "rb") as config:
+        for name, value in tomllib.load(config)["env"].items():
+            os.environ.setdefault(name, value)
+
+
+def build(arguments, root, children):
     """The test programs of the workspace, newly built, or the end with cargo's exit code."""
     command = [arguments.cargo, "test", "--workspace", "--no-run", "-j", str(arguments.jobs)]
     command.append("--message-format=json-render-diagnostics")
-    cargo = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
+    cargo = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    children.add(cargo.pid)
     programs = []
     for line in cargo.stdout:
         message = json.loads(line)
@@ -111,6 +120,7 @@ def build(arguments, root):
         programs.append(Program(crate, message["target"]["name"], [message["executable"]], directory))
     if cargo.wait() != 0:
         sys.exit(cargo.returncode)
+    children.discard(cargo.pid)
     examples = [arguments.cargo, "test", "--workspace", "--doc", "--no-fail-fast", "-j", str(arguments.jobs)]
     programs.append(Program("all", "documentation", examples, root))
     return programs
@@ -162,12 +172,7 @@ def main():
     arguments = parser.parse_args()
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-    programs = [program for program in build(arguments, root) if arguments.only in program.name]
-    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    programs.sort(key=lambda program: (order.get(program.name, len(order)), program.name))
-    together = [program for program in programs if program.name not in ALONE]
-    alone = [program for program in programs if program.name in ALONE]
-
+    set_up(root)
     children = set()
 
     def stop(number, _frame):
@@ -177,6 +182,12 @@ def main():
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
+    programs = [program for program in build(arguments, root, children) if arguments.only in program.name]
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    programs.sort(key=lambda program: (order.get(program.name, len(order)), program.name))
+    together = [program for program in programs if program.name not in ALONE]
+    alone = [program for program in programs if program.name in ALONE]
+
     printing = threading.Lock()
 
     def told(program):

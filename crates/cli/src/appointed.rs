@@ -11,8 +11,19 @@ use crate::ledger::Ledger;
 
 /// The most users who appointed this key.
 const MAX_APPOINTMENTS: usize = 16;
-/// The most devices that are renewed: as many as a user can have.
-const MAX_DEVICES: usize = 256;
+/// The most names that are renewed, of devices and of services with keys of their own.
+const MAX_GIVEN: usize = 256;
+
+/// What became of an appointment that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acceptance {
+    /// It is kept now.
+    New,
+    /// It was kept already.
+    Known,
+    /// A newer one by the same key is kept.
+    Older,
+}
 
 /// By whom a key is appointed, and what it renews.
 #[derive(Clone, Debug)]
@@ -39,32 +50,46 @@ impl Appointed {
     }
 
     /// Keeps an appointment in place of an earlier one by the same key.
-    pub(crate) fn accept(&self, appointment: &Appointment) -> Result<()> {
+    pub(crate) fn accept(&self, appointment: &Appointment) -> Result<Acceptance> {
         self.appointments.change(|texts| {
+            let mut known = texts.iter().filter_map(|text| text.parse::<Appointment>().ok());
+            match known.find(|known| known.issuer() == appointment.issuer()) {
+                Some(known) if known == *appointment => return Ok(Acceptance::Known),
+                Some(known) if known.issued() > appointment.issued() => return Ok(Acceptance::Older),
+                _ => {}
+            }
             texts.retain(|text| by(text).is_some_and(|issuer| issuer != appointment.issuer()));
             if texts.len() >= MAX_APPOINTMENTS {
                 let file = self.appointments.file().display();
                 bail!("{file} has {MAX_APPOINTMENTS} appointments, and no more are kept; take out some");
             }
             texts.push(appointment.to_string());
+            Ok(Acceptance::New)
+        })
+    }
+
+    /// Forgets what this user's key appointed this one to.
+    pub(crate) fn dismiss(&self, user: EndpointId) -> Result<()> {
+        self.appointments.change(|texts| {
+            texts.retain(|text| by(text) != Some(user));
             Ok(())
         })
     }
 
-    /// The newest delegation of each device that was seen or made.
+    /// The newest delegation of each name that was seen or made.
     pub(crate) fn given(&self) -> Result<Vec<Delegation>> {
         read(&self.given)
     }
 
-    /// Keeps a delegation as the newest of its name.
-    pub(crate) fn keep(&self, delegation: &Delegation) -> Result<()> {
+    /// Keeps a delegation as the newest of its name. False if there is no room for one more name.
+    pub(crate) fn keep(&self, delegation: &Delegation) -> Result<bool> {
         self.given.change(|texts| {
             texts.retain(|text| of(text).is_some_and(|known| known.name() != delegation.name()));
-            if texts.len() >= MAX_DEVICES {
-                bail!("{} has {MAX_DEVICES} devices, and no more are renewed", self.given.file().display());
+            let has_room = texts.len() < MAX_GIVEN;
+            if has_room {
+                texts.push(delegation.to_string());
             }
-            texts.push(delegation.to_string());
-            Ok(())
+            Ok(has_room)
         })
     }
 
@@ -73,12 +98,8 @@ impl Appointed {
         self.retain(|known| known.name() != name)
     }
 
-    /// Forgets what is of no device in this list.
-    pub(crate) fn keep_only(&self, devices: &[(Name, EndpointId)]) -> Result<()> {
-        self.retain(|known| devices.iter().any(|(name, id)| known.name() == name && known.id() == *id))
-    }
-
-    fn retain(&self, stays: impl Fn(&Delegation) -> bool) -> Result<()> {
+    /// Forgets what is not to be renewed any more.
+    pub(crate) fn retain(&self, stays: impl Fn(&Delegation) -> bool) -> Result<()> {
         self.given.change(|texts| {
             texts.retain(|text| of(text).is_some_and(|known| stays(&known)));
             Ok(())
@@ -150,6 +171,42 @@ mod tests {
     }
 
     #[test]
+    fn a_newer_appointment_takes_the_place_of_an_older_one_and_not_the_other_way_round() {
+        let folder = tempfile::tempdir().unwrap();
+        let appointed = Appointed::beside(&folder.path().join("identity"));
+        let issued = |at: u64| {
+            let (from, to) = (UnixTime::from_secs(at), UnixTime::from_secs(5000));
+            Appointment::sign(DESK.parse().unwrap(), key(3).id(), from, to, &key(1)).unwrap()
+        };
+        appointed.accept(&appointment(4, 2000)).unwrap();
+        for (at, became) in [
+            (2000, Acceptance::New),
+            (2000, Acceptance::Known),
+            (1999, Acceptance::Older),
+            (2001, Acceptance::New),
+        ] {
+            assert_eq!(appointed.accept(&issued(at)).unwrap(), became, "{at}");
+        }
+        assert_eq!(appointed.all().unwrap(), [appointment(4, 2000), issued(2001)]);
+        appointed.dismiss(key(1).id()).unwrap();
+        assert_eq!(appointed.all().unwrap(), [appointment(4, 2000)]);
+    }
+
+    #[test]
+    fn the_names_that_are_renewed_are_bounded_and_those_that_are_known_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let appointed = Appointed::beside(&folder.path().join("identity"));
+        let of = |number: usize, until| delegation(&format!("s{number}.laptop.ada@example.org"), until);
+        let texts: Vec<String> = (0..MAX_GIVEN).map(|number| of(number, 2000).to_string()).collect();
+        let full = serde_json::json!({ "format": 1, "renewing": texts });
+        fs::write(appointed.given.file(), full.to_string()).unwrap();
+        assert!(!appointed.keep(&of(MAX_GIVEN, 2000)).unwrap());
+        assert!(appointed.keep(&of(7, 3000)).unwrap());
+        let given = appointed.given().unwrap();
+        assert_eq!((given.len(), given.contains(&of(7, 3000))), (MAX_GIVEN, true));
+    }
+
+    #[test]
     fn the_newest_delegation_of_a_device_is_kept_until_it_is_none_of_the_users_any_more() {
         let folder = tempfile::tempdir().unwrap();
         let appointed = Appointed::beside(&folder.path().join("identity"));
@@ -160,9 +217,9 @@ mod tests {
         assert_eq!(appointed.given().unwrap(), [delegation(phone, 2000), delegation(laptop, 3000)]);
         appointed.forget(&phone.parse().unwrap()).unwrap();
         assert_eq!(appointed.given().unwrap(), [delegation(laptop, 3000)]);
-        appointed.keep_only(&[(laptop.parse().unwrap(), key(2).id())]).unwrap();
+        appointed.retain(|known| known.id() == key(2).id()).unwrap();
         assert_eq!(appointed.given().unwrap(), [delegation(laptop, 3000)]);
-        appointed.keep_only(&[(laptop.parse().unwrap(), key(9).id())]).unwrap();
+        appointed.retain(|known| known.id() == key(9).id()).unwrap();
         assert_eq!(appointed.given().unwrap(), []);
     }
 

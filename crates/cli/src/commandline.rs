@@ -18,7 +18,7 @@ const TOP_EXAMPLE: &str = "\
 Examples:
   whimbrel ssh ada@ssh.home.ada@example.org";
 
-/// Connections by name that survive every move: they live until they are closed, whatever happens.
+/// Connections by name that survive every move: they live until they are closed.
 #[derive(Parser)]
 #[command(
     name = "whimbrel",

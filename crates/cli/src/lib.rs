@@ -117,9 +117,10 @@ use crate::commandline::{Cli, Command};
 /// The decoders of what peers send. What is here may change at any time.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
-    /// Decodes bytes as the messages and the chunks of a transfer.
+    /// Decodes bytes as the messages and the chunks of a transfer, and as what is said in a meeting by code.
     pub fn transfer(bytes: &[u8]) {
         crate::transfer::decode_anything(bytes);
+        crate::meeting::decode_anything(bytes);
     }
 
     /// Decodes bytes as what is said in a chat.

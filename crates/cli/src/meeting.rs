@@ -200,3 +200,20 @@ pub(crate) fn delegation(text: &str, from: EndpointId, to: EndpointId) -> Result
     }
     Ok(delegation)
 }
+
+/// Decodes whatever comes as what the other side says, which can be said again. For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    let Ok(message) = postcard::from_bytes::<Message>(bytes) else { return };
+    let said = postcard::to_stdvec(&message).unwrap_or_default();
+    let again: Option<Message> = postcard::from_bytes(&said).ok();
+    assert_eq!(again.as_ref(), Some(&message));
+    match &message {
+        Message::Refuse(reason) => assert!(!plain(reason, 200).chars().any(char::is_control)),
+        Message::Delegation(text) => {
+            let own = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
+            assert!(delegation(text, own, own).is_err(), "nobody signed it");
+        }
+        Message::Greeting { .. } | Message::Done => {}
+    }
+}

@@ -19,9 +19,11 @@ pub(crate) fn on_a_screen(program: Command) -> Command {
 }
 
 fn describe(command: Command, above: &[&str]) -> Command {
-    let options: Vec<(clap::Id, bool)> = command
+    // What follows flags with a heading of their own is none of theirs.
+    let follows = |arg: &Arg| arg.is_positional() || arg.get_id() == "json";
+    let options: Vec<(clap::Id, bool, bool)> = command
         .get_arguments()
-        .map(|arg| (arg.get_id().clone(), arg.get_help_heading() == Some(GLOBAL)))
+        .map(|arg| (arg.get_id().clone(), arg.get_help_heading() == Some(GLOBAL), follows(arg)))
         .collect();
     let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let long = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
@@ -38,10 +40,8 @@ fn describe(command: Command, above: &[&str]) -> Command {
         .bin_name(path.join(" "))
         .disable_help_flag(true)
         .arg(help);
-    for (id, global) in options {
-        // What follows flags with a heading of their own is none of theirs.
-        let own = id == "json";
-        command = command.mut_arg(id, |arg| match (global, own) {
+    for (id, global, follows) in options {
+        command = command.mut_arg(id, |arg| match (global, follows) {
             (true, _) => arg.hide_short_help(true),
             (_, true) => arg.help_heading(None::<&str>),
             _ => arg,

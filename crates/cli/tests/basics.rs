@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Stdio;
 
-use common::{Process, World, dead_port};
+use common::{LIMIT, Output, Process, World, dead_port};
 
 /// The commands that a help text lists.
 fn listed(help: &str) -> Vec<String> {
@@ -18,6 +18,22 @@ fn listed(help: &str) -> Vec<String> {
     named.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
+/// Help as a terminal of so many columns has it.
+fn help(world: &World, args: &[&str], columns: usize) -> Output {
+    let mut command = world.command("a", args);
+    Process::start(command.env("COLUMNS", columns.to_string())).output(LIMIT)
+}
+
+/// What somebody sees first, and which may have the narrowest terminal.
+#[test]
+fn the_list_of_commands_fits_a_terminal_of_80_columns_and_40_lines() {
+    let output = help(&World::new(), &["--help"], 80);
+    let text = &output.succeeded().stdout;
+    assert!(text.lines().count() <= 40, "{} lines\n{text}", text.lines().count());
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(listed(text).len() > 25, "{text}");
+}
+
 #[test]
 fn every_command_has_help_that_fits_a_screen_with_an_example() {
     let world = World::new();
@@ -25,7 +41,7 @@ fn every_command_has_help_that_fits_a_screen_with_an_example() {
     let mut seen = 0;
     while let Some(command) = left.pop() {
         let args: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
-        let output = world.run("a", &args);
+        let output = help(&world, &args, 100);
         let text = &output.succeeded().stdout;
         let name = command.join(" ");
         assert!(text.lines().count() <= 40, "{name}: {} lines\n{text}", text.lines().count());
@@ -36,7 +52,8 @@ fn every_command_has_help_that_fits_a_screen_with_an_example() {
         assert_eq!(text.lines().last(), Some(rest), "{name}");
         assert!(!text.contains("--identity"), "{name}: {text}");
         let networks = text.split("Several networks:").nth(1).unwrap_or_default();
-        assert!(!networks.split("\n\n").next().unwrap().contains("--json"), "{name}: {text}");
+        let networks = networks.split("\n\n").next().unwrap();
+        assert!(!networks.contains("--json") && !networks.contains("\n  <"), "{name}: {text}");
         assert_eq!(output.stderr, "", "{name}");
         left.extend(listed(text).into_iter().map(|next| [&command[..], &[next]].concat()));
         seen += 1;

@@ -155,7 +155,7 @@ async fn ask_until(
         if is_so(&heard) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}: {heard:?}");
+        assert!(start.elapsed() < PATIENCE, "it never came: {what}: {heard:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

@@ -1,4 +1,5 @@
-//! What the repository promises about building and installing, checked with the tools of those who install it.
+//! What the repository promises about building and installing, checked with the tools of those who install
+//! it.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -48,6 +49,14 @@ fn no_package_needs_a_newer_rust_than_we_promise() {
         }
     }
     assert!(checked > 100, "only {checked} packages tell what they need");
+}
+
+/// By `.cargo/config.toml`, which cargo reads for tests that it runs, and scripts/run-tests.py for those that
+/// it does.
+#[test]
+fn property_tests_try_the_same_cases_in_every_run_unless_somebody_wants_others() {
+    let seed = std::env::var("PROPTEST_RNG_SEED").unwrap();
+    assert!(seed.parse::<u64>().is_ok(), "{seed}");
 }
 
 #[track_caller]
@@ -262,6 +271,40 @@ fn the_units_command_lines_start_what_they_are_for() {
     fs::write(world.config("b", "apps.toml"), apps).unwrap();
     let mut agent = start("b", "user/whimbrel-agent.service");
     assert_eq!(agent.next_json()["apps"], 1);
+}
+
+#[test]
+fn the_containers_command_line_starts_a_name_service_and_its_rust_is_the_one_that_setup_installs() {
+    let container = fs::read_to_string(repository().join("packaging/Containerfile")).unwrap();
+    let setup = fs::read_to_string(repository().join("scripts/setup.sh")).unwrap();
+    let behind = |text: &str, word: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(word));
+        found.unwrap_or_else(|| panic!("no {word:?}")).to_owned()
+    };
+    let (image, toolchain) =
+        (behind(&container, "FROM docker.io/library/rust:"), behind(&setup, "toolchain="));
+    let rust = image.split('-').next().unwrap();
+    assert!(toolchain.starts_with(&format!("{rust}.")), "{image} and {toolchain}");
+
+    let words = |word: &str| serde_json::from_str::<Vec<String>>(&behind(&container, word)).unwrap();
+    assert_eq!(words("ENTRYPOINT "), ["/usr/bin/whimbrel"]);
+    let (listen, state) = ("0.0.0.0:4480", tempfile::tempdir().unwrap());
+    assert_eq!(behind(&container, "EXPOSE "), "4480/tcp 4480/udp");
+    let said = words("CMD ");
+    assert!(said.iter().any(|word| word == listen), "{said:?}");
+    // What is kept is kept in the volume.
+    let volume = behind(&container, "VOLUME ");
+    let place = |word: &String| word.replace(&volume, text(state.path())).replace(listen, "0.0.0.0:0");
+    let args: Vec<String> = said.iter().map(place).collect();
+    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+    args.extend(["--json", "--allow", "any"]);
+    let mut world = World::new();
+    let mut names = world.start("names", &args);
+    world.set_service(names.next_json()["ticket"].as_str().unwrap());
+    for file in ["identity", "names.redb"] {
+        assert!(state.path().join(file).exists(), "{file}");
+    }
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
 }
 
 /// By systemd's own measure, from 0 (nothing is open to it) to 10.

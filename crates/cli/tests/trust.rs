@@ -44,7 +44,9 @@ fn a_service_that_was_reset_redirects_nobody_to_an_impostor() {
     let _impostor = expose(&world, "eve", &page("impostor"), "any");
     let (ada, eve) = (world.id("ada"), world.id("eve"));
     let refused = world.run("bob", &["pipe", NAME, "-q"]);
-    refused.failed(6, &["ANOTHER KEY", "ada@example.org", &ada, &eve, "whimbrel trust accept"]);
+    let says: [&str; 6] =
+        ["ANOTHER KEY", "ada@example.org", "known here since 20", &ada, &eve, "whimbrel trust accept"];
+    refused.failed(6, &says);
     assert_eq!(refused.stdout, "");
     world.run("bob", &["names", "lookup", NAME, "-q"]).failed(6, &["ANOTHER KEY"]);
     // Somebody who never met the name is not protected, and a pin that came from outside protects.
@@ -55,6 +57,8 @@ fn a_service_that_was_reset_redirects_nobody_to_an_impostor() {
         .failed(6, &["ANOTHER KEY", "by your own word"]);
     let pinned = format!("{NAME}={ada}");
     world.run("erin", &["pipe", &pinned, "-q"]).failed(6, &["ANOTHER KEY"]);
+    fs::write(world.config("frank", "config.toml"), format!("pin = [\"ada@example.org={ada}\"]\n")).unwrap();
+    world.run("frank", &["pipe", NAME, "-q"]).failed(6, &["ANOTHER KEY", "by your own word"]);
     // What is accepted by hand is used.
     world.run("bob", &["trust", "accept", &format!("ada@example.org={eve}")]).succeeded();
     assert_eq!(world.run("bob", &["pipe", NAME]).succeeded().stdout.trim(), "impostor");

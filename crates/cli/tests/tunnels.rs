@@ -395,6 +395,13 @@ fn a_forward_on_a_unix_socket_serves_its_user_alone() {
     forward.signal(Signal::TERM);
     forward.output(LIMIT).succeeded();
     assert!(!path.exists());
+    // Others, if its user says so.
+    let shared = ["forward", NAME, "--listen", &place, "--socket-mode", "0660", "--json"];
+    let mut forward = world.start("bob", &shared);
+    forward.next_json();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+    forward.kill();
+    world.run("bob", &["forward", NAME, "--listen", &place, "--socket-mode", "rw"]).failed(2, &["octal"]);
 }
 
 #[test]

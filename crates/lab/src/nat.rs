@@ -101,7 +101,7 @@ impl NatGateway {
         self.forget_mappings()
     }
 
-    /// Forgets flows of UDP that were quiet for so long (whole seconds).
+    /// Forgets flows of UDP that were idle for so long (whole seconds).
     pub fn forget_idle_udp_after(&self, time: Duration) -> Result<()> {
         let seconds = time.as_secs().to_string();
         self.router.call(move || {
@@ -110,7 +110,7 @@ impl NatGateway {
         })?
     }
 
-    /// Forgets flows of TCP that were quiet for so long (whole seconds).
+    /// Forgets flows of TCP that were idle for so long (whole seconds).
     pub fn forget_idle_tcp_after(&self, time: Duration) -> Result<()> {
         let seconds = time.as_secs().to_string();
         self.router.call(move || set_sysctl("netfilter/nf_conntrack_tcp_timeout_established", &seconds))?

@@ -6,6 +6,10 @@ use crate::admission::Domain;
 use crate::proposal::ProposalError;
 use crate::store::StoreError;
 
+mod appointing;
+
+pub use self::appointing::AppointmentRefusal;
+
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
         /// The numbers of the errors, as they are on the wire. A number is never given another meaning.
@@ -309,6 +313,9 @@ pub enum NamesError {
          or another appointed device renew"
     )]
     NotAppointed(Name),
+    /// An appointment is not kept.
+    #[error(transparent)]
+    BadAppointment(#[from] AppointmentRefusal),
     /// The service can't send mail. Why is for the operator's log.
     #[error("the name service can't send mail now; try again in a while, and tell its operator")]
     MailFailed,
@@ -364,6 +371,14 @@ impl NamesError {
             Self::BadMailCode => ErrorCode::BadMailCode,
             Self::NoMail => ErrorCode::NoMail,
             Self::NotAppointed(_) => ErrorCode::NotAppointed,
+            Self::BadAppointment(refusal) => match refusal {
+                AppointmentRefusal::Malformed(_) => ErrorCode::Malformed,
+                AppointmentRefusal::NotTheUsers(_) => ErrorCode::NotTheUsers,
+                AppointmentRefusal::Forged(_) => ErrorCode::Forged,
+                AppointmentRefusal::Times(_) => ErrorCode::BadEnd,
+                AppointmentRefusal::Older(_) => ErrorCode::Stale,
+                AppointmentRefusal::TooMany(_) => ErrorCode::TooManyNames,
+            },
             Self::MailFailed => ErrorCode::MailFailed,
             Self::Busy(_) => ErrorCode::Busy,
             Self::Unavailable(_) => ErrorCode::Unavailable,

@@ -32,7 +32,7 @@ mod clock;
 
 pub use address::{ServiceAddress, ServiceAddressError};
 pub use admission::{Admission, Domain, Rule, Terms};
-pub use error::{ErrorCode, NamesError};
+pub use error::{AppointmentRefusal, ErrorCode, NamesError};
 pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, introduce};
 pub use proof::{DomainProof, ProofError};
 pub use proposal::{Decision, MAX_PROPOSAL_TIME, Proposal, ProposalError, ProposalId, Wished};

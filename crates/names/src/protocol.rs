@@ -38,6 +38,8 @@
 //! | 18 `Devices { user, after }` | `Devices` | |
 //! | 19 `Mail { user, code }` | `Accepted` | no mail, too often, bad code |
 //! | 20 `Follow { word }` | `Watching`, then news | those of delegations, too many |
+//! | 21 `Appoint { appointment }` | `Accepted` | forged, not the user's, a newer one is there, too many |
+//! | 22 `Appointed { name }` | `Appointment` | not found |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -61,6 +63,7 @@
 //! | 11 `Voucher { voucher }` | a signed [voucher](crate::voucher) |
 //! | 12 `Proposals { proposals, more }` | signed [proposals](crate::proposal) and decisions; whether more follow |
 //! | 13 `Devices { records, more }` | records, by name; after which name more may follow |
+//! | 14 `Appointment { appointment }` | an encoded appointment |
 //!
 //! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
 //!
@@ -237,6 +240,16 @@ pub enum Request {
         /// As in [`Proposals`](Self::Proposals).
         word: Option<Vec<u8>>,
     },
+    /// Keep this appointment for the device that it appoints. From the user's key only.
+    Appoint {
+        /// An encoded [`Appointment`](whimbrel_base::Appointment).
+        appointment: Vec<u8>,
+    },
+    /// Say the appointment of a device that was left for this key.
+    Appointed {
+        /// The device's name.
+        name: Name,
+    },
 }
 
 /// A proposal, and what was decided about it.
@@ -364,6 +377,11 @@ pub enum Response {
         records: Vec<Living>,
         /// Ask for those after this name, whether or not its record is among these.
         more: Option<Name>,
+    },
+    /// What the user's key left for this one.
+    Appointment {
+        /// An encoded [`Appointment`](whimbrel_base::Appointment).
+        appointment: Vec<u8>,
     },
 }
 

@@ -45,6 +45,7 @@ use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
 mod appointed;
+mod appointments;
 mod devices;
 mod followers;
 mod mail;
@@ -185,6 +186,7 @@ impl Default for Limits {
 
 /// What a lookup finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Found {
     /// The newest record. It may be a revocation: look at `revoked`.
     pub record: SignedRecord,
@@ -340,6 +342,7 @@ impl Registry {
     /// [`NamesError::Unavailable`].
     pub async fn sweep(&self, now: UnixTime) -> Result<usize, NamesError> {
         self.store.forget_renewals(now).await?;
+        self.store.forget_appointments(now).await?;
         self.store.forget_proposals(now).await?;
         let mut removed = 0;
         loop {

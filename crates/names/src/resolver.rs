@@ -28,6 +28,7 @@ use crate::readers::Readers;
 use crate::trust::{KnownPeers, TrustError};
 use crate::voucher::MAX_VOUCHER_BYTES;
 
+mod appointments;
 mod between_users;
 mod following;
 mod link;

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use whimbrel_base::{Delegation, EndpointId, Name, SignedRecord, UnixTime};
+use whimbrel_base::{Appointment, Delegation, EndpointId, Name, SignedRecord, UnixTime};
 
 use crate::admission::{CodeHash, Domain, Invitation};
 use crate::proposal::ProposalId;
@@ -233,6 +233,36 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Keeps an appointment in place of its issuer's last one of that device, durably, and forgets those of
+    /// the issuer that have ended at `now`. False if it has [`MAX_APPOINTMENTS`] others of this issuer, or
+    /// keeps none at all.
+    fn appoint(&self, appointment: Appointment, now: UnixTime) -> Answer<'_, bool> {
+        let _ = (appointment, now);
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// The appointment of a device by this issuer.
+    fn appointment<'a>(
+        &'a self,
+        issuer: &'a EndpointId,
+        device: &'a Name,
+    ) -> Answer<'a, Option<Appointment>> {
+        let _ = (issuer, device);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Forgets the appointment of a device by this issuer, durably.
+    fn dismiss<'a>(&'a self, issuer: &'a EndpointId, device: &'a Name) -> Answer<'a, ()> {
+        let _ = (issuer, device);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Forgets all appointments that have ended at `now`.
+    fn forget_appointments(&self, now: UnixTime) -> Answer<'_, ()> {
+        let _ = now;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Keeps a proposal, durably, if there is room beside all others of the two users. Two at the same instant do
     /// not both take the last place. A store that keeps none has no room.
     fn propose(&self, proposal: Kept, now: UnixTime) -> Answer<'_, Proposing> {
@@ -274,6 +304,9 @@ pub trait Store: Send + Sync + 'static {
 
 /// The most renewed delegations that a store keeps for one user's key.
 pub const MAX_RENEWALS: usize = 64;
+
+/// The most appointments that a store keeps for one user's key.
+pub const MAX_APPOINTMENTS: usize = 16;
 
 /// The most invitations that a store keeps at once.
 pub const MAX_INVITATIONS: usize = 10_000;

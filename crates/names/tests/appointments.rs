@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::*;
-use whimbrel_base::{Appointment, Delegation, Record, SignedRecord, next_sequence};
+use whimbrel_base::{Appointment, Delegation, Record, SecretKey, SignedRecord, next_sequence};
+use whimbrel_names::protocol::{Request, Response};
 use whimbrel_names::{ErrorCode, MemoryStore, NameResolver};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -75,4 +76,70 @@ async fn a_device_is_renewed_by_an_appointed_one_until_that_one_is_revoked() {
     assert_eq!(withheld.code(), Some(ErrorCode::Revoked));
     let gone = tablets.lookup_record(&name(LAPTOP)).await.unwrap_err();
     assert_eq!(gone.code(), Some(ErrorCode::Revoked));
+}
+
+/// For a day, by a key.
+fn appointed(name_of: &str, to: &SecretKey, by: &SecretKey) -> Appointment {
+    let from = now();
+    Appointment::sign(name(name_of), to.id(), from, from.saturating_add(24 * HOUR), by).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_appointment_reaches_its_device_by_way_of_the_service_and_nobody_else() {
+    let net = Net(172);
+    let service = service(net, MemoryStore::new()).await;
+    let (user, users) = named_host(net, 1, 1, &service).await;
+    let (desk, desks) = named_host(net, 3, 3, &service).await;
+    let (tablet, tablets) = named_host(net, 4, 4, &service).await;
+    users.publish_record(record(USER, &user, None)).await.unwrap();
+    let (desk_id, tablet_id) = (desk.endpoint.id(), tablet.endpoint.id());
+    assert_eq!(desks.appointment(&name(DESK), desk_id).await, Ok(None));
+    let appointment = appointed(DESK, &desk.key, &user.key);
+    users.leave_appointment(&appointment).await.unwrap();
+    assert_eq!(desks.appointment(&name(DESK), desk_id).await, Ok(Some(appointment)));
+    assert_eq!(tablets.appointment(&name(DESK), tablet_id).await, Ok(None));
+    // The user takes the name of the desk back: it is handed out no more.
+    publish(&desk, &desks, &given(&desk, DESK, &user)).await;
+    revoke(&users, &user, DESK).await;
+    assert_eq!(desks.appointment(&name(DESK), desk_id).await, Ok(None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_who_leaves_forged_appointments_in_a_flood_is_refused_and_harms_nobody() {
+    let net = Net(173);
+    let service = service(net, MemoryStore::new()).await;
+    let (user, users) = named_host(net, 1, 1, &service).await;
+    let (desk, desks) = named_host(net, 3, 3, &service).await;
+    users.publish_record(record(USER, &user, None)).await.unwrap();
+    let good = appointed(DESK, &desk.key, &user.key);
+    users.leave_appointment(&good).await.unwrap();
+    let mallory = host(net, 9, 9).await;
+    let mut raw = Raw::connect(&mallory, &service).await;
+    // Of the desk, and of any other device: by the stranger's own key, and with the user's written into them.
+    for number in 0..100 {
+        let text = if number == 0 { DESK.to_owned() } else { format!("desk{number}.anna@example.org") };
+        let own = appointed(&text, &mallory.key, &mallory.key).encode();
+        let mut forged = own.clone();
+        let issuer = 1 + 1 + text.len() + 32;
+        forged[issuer..issuer + 32].copy_from_slice(user.endpoint.id().as_bytes());
+        for appointment in [own, forged, good.encode()] {
+            let Response::Error { code, message } = raw.ask(Request::Appoint { appointment }).await else {
+                panic!("it was taken");
+            };
+            assert_eq!(code, ErrorCode::NotTheUsers.number());
+            assert!(message.contains("only the key that anna@example.org is registered for"), "{message}");
+            assert_eq!(message.lines().count(), 1);
+        }
+    }
+    assert_eq!(desks.appointment(&name(DESK), desk.endpoint.id()).await, Ok(Some(good)));
+    // Nothing of that took room: the user has all of it, and no more.
+    let room = 16 - 1;
+    for number in 0..room {
+        let text = format!("desk{number}.anna@example.org");
+        users.leave_appointment(&appointed(&text, &desk.key, &user.key)).await.unwrap();
+    }
+    let one_more = appointed("one-more.anna@example.org", &desk.key, &user.key);
+    let full = users.leave_appointment(&one_more).await.unwrap_err();
+    assert_eq!(full.code(), Some(ErrorCode::TooManyNames));
+    assert!(full.to_string().contains("at most 16 appointed devices"), "{full}");
 }

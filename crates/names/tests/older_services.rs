@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel_base::Delegation;
+use whimbrel_base::{Appointment, Delegation};
 use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, encode};
 use whimbrel_names::{AskError, ErrorCode, NameResolver};
 use whimbrel_transport::{Allow, CloseCode, Connection, ListenOptions, Stream};
@@ -142,4 +142,28 @@ async fn an_older_service_that_says_no_news_of_requests_answers_on_and_what_was_
     assert_eq!(devices.await.unwrap(), Ok(Vec::new()));
     assert_eq!(resolver.proposals(None).await, Ok(Vec::new()));
     assert_eq!(service.connections.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_service_that_knows_no_appointments_answers_on_what_was_under_way() {
+    let net = Net(174);
+    let old = host(net, 200, 200).await;
+    let is_newest = |asked: &Request| matches!(asked, Request::Appoint { .. } | Request::Appointed { .. });
+    let service = Older::new(is_newest);
+    service.serve(&old).await;
+    let laptop = host(net, 1, 1).await;
+    let resolver = Arc::new(NameResolver::new(laptop.endpoint.clone(), old.endpoint.addr()));
+    let asking = resolver.clone();
+    let devices = tokio::spawn(async move { asking.devices_of(&name("ada@example.org")).await });
+    until("it was asked for devices", || service.devices.load(Ordering::Relaxed) == 1).await;
+    let (device, unsupported) = (name("laptop.ada@example.org"), Err(AskError::Unsupported("appointments")));
+    assert_eq!(resolver.appointment(&device, laptop.endpoint.id()).await.map(drop), unsupported);
+    // The service has ended the connection over the appointment, and not over the devices.
+    assert_eq!(devices.await.unwrap(), Ok(Vec::new()));
+    assert_eq!(service.connections.load(Ordering::Relaxed), 2);
+    let end = now().saturating_add(Duration::from_secs(60));
+    let appointment = Appointment::sign(device, key(8).id(), now(), end, &laptop.key).unwrap();
+    assert_eq!(resolver.leave_appointment(&appointment).await.map(drop), unsupported);
+    assert_eq!(resolver.proposals(None).await, Ok(Vec::new()));
+    assert_eq!(service.connections.load(Ordering::Relaxed), 3);
 }

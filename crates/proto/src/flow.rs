@@ -80,6 +80,7 @@ impl Default for Urgency {
 /// What became of a message. The peer may have one that was wholly on its way when it expired, was
 /// replaced, cancelled or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The peer has it. (A sequenced unreliable one was dropped there if a newer one came first.)
     Delivered,

@@ -90,6 +90,7 @@ pub struct SendOptions {
 
 /// A message that arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Message {
     /// The peer's flow that it was sent on.
     pub flow: FlowId,
@@ -103,6 +104,7 @@ pub struct Message {
 
 /// Why a flow cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FlowError {
     /// The peer has not answered yet; wait for [`Event::Established`](crate::Event::Established).
     #[error("the peer has not told yet whether it takes messages: wait until the connection is established")]
@@ -129,6 +131,7 @@ pub enum FlowError {
 
 /// Why a message is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SendError {
     /// The flow was closed, or never opened.
     #[error("flow {} is not open", .0.0)]
@@ -166,6 +169,7 @@ pub struct Refused {
 
 /// What became of a connection's messages, or of a flow's, all 64-bit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MessageStats {
     /// Messages that were taken and have no end yet: they wait to be sent, or to be acknowledged.
     pub queued: u64,

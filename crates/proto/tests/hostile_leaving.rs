@@ -67,7 +67,7 @@ fn a_suspend_that_is_said_a_thousand_times_is_told_once_and_keeps_nothing() {
     }
 }
 
-/// It harms itself alone: what it sends counts as ever, and its next path is its return.
+/// It harms itself alone: what it sends counts as before, and its next path is its return.
 #[test]
 fn a_peer_that_says_it_leaves_and_goes_on_is_served_as_before() {
     for leaves in BOTH {

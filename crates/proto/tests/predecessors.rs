@@ -270,7 +270,7 @@ fn state_expires_after_linger_not_before() {
     }
 }
 
-/// Lesson 14: dialling in vain is no contact.
+/// Lesson 14: dialling without an answer is no contact.
 #[test]
 fn dials_that_nobody_answers_do_not_prolong_the_linger_time() {
     let mut config = Config::default();

@@ -211,7 +211,7 @@ impl Shared {
         tracing::debug!(connection = %self.id, path = %path.id, remote = %path.remote, %why, "path closed");
         path.note_cause(DownCause::from(why));
         self.with(|state| state.engine.path_lost(Instant::now(), path.id));
-        // The engine may have known before: who is asked in vain must not be asked again.
+        // The engine may have known before. A closed path must not be polled again.
         self.lock().paths.retain(|other| !std::ptr::eq(Arc::as_ptr(other), path));
     }
 

@@ -606,7 +606,7 @@ async fn ten_thousand_half_open_peers_cost_bounded_memory_and_an_honest_one_is_s
 
     let before = resident();
     let address = target.address;
-    // They say hello, hear the server's answer (the dear part), and never go on.
+    // They say hello, hear the server's answer (the expensive part), and never go on.
     let attack = tokio::task::spawn_blocking(move || {
         let hello = client_hello();
         let mut held = VecDeque::new();

@@ -21,8 +21,9 @@
 //! ```
 //!
 //! # More than streams
-//! [`Endpoint::connect_to`] and [`Endpoint::listen_for_connections`] give whole [`Connection`]s, with all that
-//! [`crate::Connection`] can do: several streams, of one direction too, messages, events, sleeping and waking:
+//! [`Endpoint::connect_to`] and [`Endpoint::listen_for_connections`] give whole [`Connection`]s, with all
+//! that [`crate::Connection`] can do: several streams, of one direction too, messages, events, sleeping and
+//! waking:
 //!
 //! ```
 //! use std::io::Read;
@@ -83,7 +84,9 @@
 //! # Behind it
 //! A runtime with two threads per process, however many streams there are; it starts with the first endpoint.
 //! [`Stream::connect`] and [`Listener::bind`] use the process's [default
-//! endpoint](Endpoint::process_default). Reads and writes take place in the thread that calls them.
+//! endpoint](Endpoint::process_default), which two environment variables set up. Without a file for its key
+//! it listens under no name: the name could never be changed again. Reads and writes take place in the thread
+//! that calls them.
 
 mod connection;
 mod durable;

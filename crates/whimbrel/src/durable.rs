@@ -74,6 +74,7 @@ impl Default for StateLimits {
 
 /// What waits for a peer: it is on this side's disk, and the peer has not acknowledged it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Owed {
     /// Messages, of all durable flows to it.
     pub messages: u64,

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use whimbrel::blocking::{Endpoint, Stream};
-use whimbrel::{Allow, ListenOptions, ManualMonitor};
+use whimbrel::names::{Admission, Limits, MemoryStore, Service};
+use whimbrel::{Allow, ListenOptions, ManualMonitor, transport};
 
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -254,7 +255,7 @@ fn a_drop_waits_for_a_moved_peer_and_no_longer() {
     let Pair { mut client, client_at, server, .. } = pair(143);
     server.set_linger(None).unwrap();
     go_away(&client, &client_at);
-    client.write_all(b"in vain").unwrap();
+    client.write_all(b"unheard").unwrap();
     client.set_linger(Some(MOMENT)).unwrap();
     let clone = client.try_clone().unwrap();
     assert_eq!(clone.close(MOMENT).unwrap_err().kind(), ErrorKind::TimedOut);
@@ -352,6 +353,26 @@ fn the_process_has_a_default_endpoint() {
     let (own, _at) = endpoint(148, 1);
     own.clone().set_process_default();
     assert_eq!(Endpoint::process_default().unwrap().id(), own.id());
+}
+
+#[test]
+fn no_name_is_registered_for_a_key_that_ends_with_the_process() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let service = runtime.block_on(async {
+        let at = ManualMonitor::new([ip(150, 200)]);
+        let own = transport::Endpoint::builder().monitor(at).bind().await.unwrap();
+        Service::start(own, MemoryStore::new(), Admission::any(), Limits::default()).await.unwrap()
+    });
+    let at = ManualMonitor::new([ip(150, 1)]);
+    let builder = whimbrel::Endpoint::builder().names(service.addr()).monitor(at);
+    let fleeting = Endpoint::bind(builder).unwrap();
+    let named = ListenOptions::named("anna@example.org").allow(Allow::Any);
+    let refused = fleeting.listen(named).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    assert!(refused.to_string().contains("a key that ends with this endpoint"), "{refused}");
+    assert_eq!(fleeting.connect("anna@example.org").unwrap_err().kind(), ErrorKind::NotFound);
+    // A ticket is of use for as long as the key is.
+    fleeting.listen(ListenOptions::unnamed().allow(Allow::Any)).unwrap();
 }
 
 /// The listener's side ends last, with nothing to say: the caller's drop must not wait for an answer that

@@ -88,6 +88,28 @@ fn the_tests_that_the_pages_of_what_it_does_name_exist() {
     }
 }
 
+/// What a program calls, in the column that says how.
+#[test]
+fn the_methods_that_the_page_of_the_api_names_exist() {
+    let mut face = String::new();
+    for name in ["whimbrel", "transport", "names", "base", "proto", "steering"] {
+        code(&Path::new(ROOT).join("crates").join(name).join("src"), &mut face);
+    }
+    let rows = table("docs/api.md", "| to … | Whimbrel | quinn 0.11 | iroh 1.x |");
+    let (mut count, mut wrong) = (0, Vec::new());
+    for text in rows.iter().flat_map(|row| quoted(&row[1])) {
+        for (at, _) in text.match_indices('(') {
+            let before = text[..at].rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+            count += 1;
+            if !face.contains(&format!("fn {before}(")) && !face.contains(&format!("fn {before}<")) {
+                wrong.push(format!("{before} in `{text}`"));
+            }
+        }
+    }
+    assert!(count > 40, "only {count} methods are named");
+    assert!(wrong.is_empty(), "no such method: {wrong:#?}");
+}
+
 #[test]
 fn each_claim_of_the_readme_is_there_and_so_is_what_shows_it() {
     let readme = read(&Path::new(ROOT).join("README.md"));

@@ -2,12 +2,16 @@
 #![allow(clippy::unwrap_used)]
 
 use std::any::Any;
-use std::io::{BufRead as _, BufReader};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use whimbrel::blocking::{IDENTITY_VARIABLE, NAMES_VARIABLE};
+use whimbrel::names::{Admission, Limits, MemoryStore, Service};
+use whimbrel::{Ticket, transport};
 use whimbrel_lab::{Host, Lab, LinkSpec, Rate, require};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -25,14 +29,37 @@ impl Drop for Here {
 /// A running example; killed when dropped.
 struct Running {
     lines: Receiver<String>,
-    _child: Box<dyn Any>,
+    child: Box<dyn Any>,
 }
 
 impl Running {
     fn start(program: &PathBuf, args: &[&str]) -> Self {
-        let mut child = Command::new(program).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        Self::of(Command::new(program).args(args))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = child.stdout.take().unwrap();
         Self::saying(output, Box::new(Here(child)))
+    }
+
+    /// With somebody who types.
+    fn typed(program: &Path, args: &[&str]) -> (Self, ChildStdin) {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (keys, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        (Self::saying(output, Box::new(Here(child))), keys)
+    }
+
+    /// One that fails, and says why.
+    #[track_caller]
+    fn fails(command: &mut Command) -> String {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let errors = child.stderr.take().unwrap();
+        let (end, why) = Self::saying(errors, Box::new(Here(child))).end();
+        assert!(!end.success(), "{why}");
+        why
     }
 
     /// On a host of the lab.
@@ -45,18 +72,39 @@ impl Running {
         Self::saying(output, Box::new(child))
     }
 
-    fn saying(output: ChildStdout, child: Box<dyn Any>) -> Self {
+    fn saying(output: impl Read + Send + 'static, child: Box<dyn Any>) -> Self {
         let output = BufReader::new(output);
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line).ok())
         });
-        Self { lines, _child: child }
+        Self { lines, child }
     }
 
     #[track_caller]
     fn line(&self) -> String {
         self.lines.recv_timeout(LIMIT).unwrap()
+    }
+
+    /// How it ends, and what it says until then. Of a process of this host.
+    #[track_caller]
+    fn end(mut self) -> (ExitStatus, String) {
+        let mut said = Vec::new();
+        loop {
+            match self.lines.recv_timeout(LIMIT) {
+                Ok(line) => said.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it goes on: {said:?}"),
+            }
+        }
+        let Here(child) = self.child.downcast_mut::<Here>().unwrap();
+        (child.wait().unwrap(), said.join("\n"))
+    }
+
+    #[track_caller]
+    fn ends_well(self) {
+        let (end, said) = self.end();
+        assert!(end.success(), "{end}: {said}");
     }
 
     /// The numbers in its next lines, until they are as wanted.
@@ -84,6 +132,16 @@ fn example(name: &str) -> PathBuf {
 }
 
 #[test]
+fn every_example_is_run_by_a_test_of_this_file() {
+    let tests = include_str!("example_programs.rs");
+    for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).unwrap() {
+        let file = entry.unwrap().path();
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        assert!(tests.contains(&format!("example(\"{name}\")")), "no test runs the example {name}");
+    }
+}
+
+#[test]
 fn telemetry_shows_readings_that_change_and_after_a_pause_the_newest() {
     let program = example("telemetry");
     let watching = Running::start(&program, &[]);
@@ -101,6 +159,95 @@ fn a_name_service_a_server_and_a_client_in_one_program_are_thirty_lines() {
     let lines = include_str!("../examples/embedded.rs").lines().count();
     assert!(lines <= 30, "{lines}");
     assert_eq!(Running::start(&example("embedded"), &[]).line(), "the clock says: it is late");
+}
+
+#[test]
+fn what_is_typed_comes_back_by_the_echo() {
+    let program = example("echo");
+    let serving = Running::start(&program, &[]);
+    let (calling, mut keys) = Running::typed(&program, &[&serving.line()]);
+    for line in ["hello", "and again"] {
+        writeln!(keys, "{line}").unwrap();
+        assert_eq!(calling.line(), line);
+    }
+    drop(keys);
+    calling.ends_well();
+}
+
+#[test]
+fn two_people_chat_until_one_leaves() {
+    let program = example("chat");
+    let (ada, mut adas) = Running::typed(&program, &[]);
+    let (bob, mut bobs) = Running::typed(&program, &[&ada.line()]);
+    for here in [&ada, &bob] {
+        let line = here.line();
+        assert!(line.starts_with("-- ") && line.ends_with(" is here; end with ctrl-d"), "{line}");
+    }
+    writeln!(bobs, "hello").unwrap();
+    assert_eq!(ada.line(), "> hello");
+    writeln!(adas, "good evening").unwrap();
+    assert_eq!(bob.line(), "> good evening");
+    drop(bobs);
+    assert_eq!([ada.line(), bob.line()], ["-- has left", "-- has left"]);
+}
+
+#[test]
+fn a_file_is_copied_and_no_copy_is_replaced() {
+    let program = example("file_copy");
+    let folder = tempfile::tempdir().unwrap();
+    let [file, copy] = ["file", "copy"].map(|name| folder.path().join(name));
+    let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 % 251) as u8).collect();
+    fs::write(&file, &data).unwrap();
+    let receive = ["receive", copy.to_str().unwrap()];
+    let receiving = Running::start(&program, &receive);
+    let sending = Running::start(&program, &["send", file.to_str().unwrap(), &receiving.line()]);
+    sending.ends_well();
+    receiving.ends_well();
+    assert!(fs::read(&copy).unwrap() == data, "the copy differs");
+    let why = Running::fails(Command::new(&program).args(receive));
+    assert!(why.contains("must not exist yet"), "{why}");
+}
+
+#[test]
+fn the_same_program_over_tcp_and_over_whimbrel_says_the_same() {
+    let running = Running::start(&example("side_by_side"), &[]);
+    assert_eq!(running.line(), "std::net: HELLO FROM HERE");
+    assert_eq!(running.line(), "whimbrel: HELLO FROM HERE");
+    running.ends_well();
+}
+
+/// What the environment says makes the endpoint that a process has by default.
+#[test]
+fn a_name_is_served_by_a_key_that_lasts_also_after_a_restart_and_by_no_other() {
+    const NAME: &str = "shout.desk.ada@example.org";
+    let program = example("shout");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let service = runtime.block_on(async {
+        let own = transport::Endpoint::builder().bind().await.unwrap();
+        Service::start(own, MemoryStore::new(), Admission::any(), Limits::default()).await.unwrap()
+    });
+    let names = Ticket::from(service.addr()).to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let shout = |args: &[&str], key: Option<&str>| {
+        let mut command = Command::new(&program);
+        command.args(args).env(NAMES_VARIABLE, &names).env_remove(IDENTITY_VARIABLE);
+        command.envs(key.map(|key| (IDENTITY_VARIABLE, folder.path().join(key))));
+        command
+    };
+    for _ in 0..2 {
+        let serving = Running::of(&mut shout(&["serve", NAME], Some("key")));
+        assert_eq!(serving.line(), format!("{NAME} is here"));
+        let asking = Running::of(&mut shout(&[NAME], None));
+        assert_eq!(asking.line(), "HELLO FROM HERE");
+        asking.ends_well();
+    }
+    for (name, key, why) in [
+        ("shout.desk.eve@example.org", None, "this endpoint's key ends with it"),
+        (NAME, Some("another"), "belongs to another key"),
+    ] {
+        let said = Running::fails(&mut shout(&["serve", name], key));
+        assert!(said.contains(why), "{said}");
+    }
 }
 
 /// The first block of README is a program of its own, which the tests of the command line run.

@@ -259,7 +259,7 @@ fn both_move_while_the_name_service_is_cut_off_and_meet_when_it_is_back() {
     let link: &Link = &world.net.links[2];
     link.set_blackhole(Direction::Both, true);
     world.move_on(Mover::Both);
-    // The time itself is what is tested: they look for each other in vain, and ever less often.
+    // The time itself is what is tested: they look for each other without success, and ever less often.
     std::thread::sleep(secs(8));
     assert!(connection.stats().unreachable.is_some_and(|time| time > secs(7)));
     assert_eq!(connection.close_reason(), None);
@@ -280,7 +280,7 @@ fn both_move_while_the_name_service_is_dead_and_meet_when_another_one_took_its_p
     let mut echo = world.client_node().wait(Echo::open(&connection));
     drop(world.names.take());
     world.move_on(Mover::Both);
-    // The time itself is what is tested: they look for each other in vain, and ever less often.
+    // The time itself is what is tested: they look for each other without success, and ever less often.
     std::thread::sleep(secs(5));
     assert!(connection.stats().unreachable.is_some_and(|time| time > secs(4)));
     world.names = Some(Names::start(&world.net.nodes[2]));

@@ -1,4 +1,5 @@
-//! Papers that comments and documents cite are listed, so that a reader can find them.
+//! Papers that comments and documents cite are listed, so that a reader can find them. And what programs are
+//! told by enums may become more.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -7,6 +8,24 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const LIST: &str = "docs/lessons.md";
 /// What follows a key: a section, or figures.
 const PLACES: [&str; 2] = [" §", " fig"];
+
+/// Whose enums programs match.
+const FACE: [&str; 12] = [
+    "base",
+    "proto",
+    "names",
+    "transport",
+    "portmap",
+    "lan",
+    "relay",
+    "whimbrel",
+    "access",
+    "multiaccess",
+    "steering",
+    "devices",
+];
+/// The engine's, which its driver alone sees, and is to handle whole.
+const ENGINE: [&str; 2] = ["pub enum Event {", "pub enum JoinError {"];
 
 /// All code and documents of the repository.
 fn texts(directory: &Path, into: &mut Vec<PathBuf>) {
@@ -51,6 +70,65 @@ fn every_paper_that_is_cited_is_in_the_list_of_sources() {
         }
     }
     assert!(citations > 20, "only {citations} citations were found");
+}
+
+/// What may be told to a program: why something failed, what happened, what became of a message.
+fn is_told(line: &str) -> bool {
+    let name = line.strip_prefix("pub enum ").and_then(|rest| rest.split([' ', '<']).next());
+    name.is_some_and(|name| name.ends_with("Error") || name.ends_with("Event") || name == "Outcome")
+}
+
+#[test]
+fn errors_events_and_outcomes_may_become_more_without_breaking_programs() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for name in FACE {
+        let mut files = Vec::new();
+        texts(&Path::new(ROOT).join("crates").join(name).join("src"), &mut files);
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_told(line)) {
+                let mut above = lines[..at].iter().rev().take_while(|line| !line.is_empty());
+                count += 1;
+                if !above.any(|line| *line == "#[non_exhaustive]") && !ENGINE.contains(line) {
+                    wrong.push(format!("{}:{}: {line}", file.display(), at + 1));
+                }
+            }
+        }
+    }
+    assert!(count > 40, "only {count} were found");
+    assert!(wrong.is_empty(), "without #[non_exhaustive]: {wrong:#?}");
+}
+
+/// Where a term of the field says the same.
+#[test]
+fn comments_and_documents_have_no_pictures_where_there_is_a_term() {
+    // Escaped, because this file is read, too.
+    let pictures = [
+        ("in va\u{69}n", "without success"),
+        ("as ev\u{65}r", "as before"),
+        ("cannot l\u{69}e", "is checked"),
+    ];
+    let mut files = Vec::new();
+    ["crates", "docs"].iter().for_each(|directory| texts(&Path::new(ROOT).join(directory), &mut files));
+    assert!(files.len() > 500, "{}", files.len());
+    let mut wrong = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (at, line) in text.lines().enumerate() {
+            for (picture, term) in pictures {
+                let stands_alone = |at: usize| {
+                    let (before, rest) = line.split_at(at);
+                    let after = &rest[picture.len()..];
+                    !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric)
+                };
+                if line.match_indices(picture).any(|(at, _)| stands_alone(at)) {
+                    wrong.push(format!("{}:{}: {picture:?}: say {term:?}", file.display(), at + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

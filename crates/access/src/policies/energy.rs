@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// Weighs the energy of a path's radio against the time it takes.
 ///
 /// A cellular radio stays powered for seconds after each transfer, Wi-Fi hardly: what counts is to leave the
-/// dear radio asleep. A path that carries something already costs nothing more to wake.
+/// expensive radio asleep. A path that carries something already costs nothing more to wake.
 struct Energy {
     settings: Settings,
 }

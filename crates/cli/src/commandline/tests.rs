@@ -118,6 +118,23 @@ fn every_example_in_help_texts_is_understood() {
 }
 
 #[test]
+fn every_example_in_the_topics_of_help_is_understood() {
+    // Not cut off where a line goes on, as what explains an example is.
+    let found = examples(&commands::help::PUBLISHING.replace("\\\n      ", ""));
+    assert_eq!(found.len(), 5, "{found:?}");
+    assert!(found.iter().any(|example| example.ends_with("--public-http 0.0.0.0:80")), "{found:?}");
+    found.iter().for_each(|example| parses(example));
+    // What is commented out there can be used, too.
+    let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id().to_string();
+    let config =
+        commands::help::CONFIG.replace("=ID\"", &format!("={id}\"")).replace("\"ID", &format!("\"{id}"));
+    let keys = config.lines().filter_map(|line| line.strip_prefix("# ")).filter(|line| line.contains(" = "));
+    let keys: Vec<&str> = keys.collect();
+    assert_eq!(keys.len(), 5, "{keys:?}");
+    assert_eq!(check_config(&keys.join("\n")), Ok(()));
+}
+
+#[test]
 fn every_example_in_the_readme_is_understood() {
     let text = include_str!("../../../../README.md");
     // Blocks of code are every second part.

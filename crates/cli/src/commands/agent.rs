@@ -50,7 +50,7 @@ const COMMAND: &str = "agent";
 /// Sessions that were handed over and are not looked at yet.
 const FOUND: usize = 16;
 
-/// Take what is handed over to this device into programs of your own list, until stopped
+/// Take what is handed over to this device into programs of your list
 ///
 /// With --as NAME, and no gateway: your other devices see and take what your commands have running here, and
 /// a `whimbrel forward` that they hand over goes on here. Programs are started without a shell; {url}, {host}

@@ -114,9 +114,10 @@ Examples:
         #[arg(long)]
         json: bool,
     },
-    /// Say that you are not at this machine, to those who see whether it is up
+    /// Say that you are not at this machine
     ///
-    /// Its agent tells them. It holds until --off, or until an agent is started here.
+    /// Its agent tells those who see whether it is up. It holds until --off, or until an agent is started
+    /// here.
     #[command(after_help = after("\
 Examples:
   whimbrel devices away

@@ -33,7 +33,7 @@ const COMMAND: &str = "forward";
 /// After an error of accept(2), such as too many open files; earlier if a socket ends.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Bring a peer's service to a local TCP port or Unix socket, until stopped
+/// Bring a peer's service to a local port or socket, until stopped
 ///
 /// Every program that reaches the port uses the service as you: on this machine by default. A Unix socket is
 /// for you alone, or for whom --socket-mode says. All local connections share one to the peer, which

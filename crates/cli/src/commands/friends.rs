@@ -17,7 +17,7 @@ use crate::options::{Globals, after, duration, user_name};
 use crate::output;
 use crate::own_group::{OwnGroup, find, refused};
 
-/// List, ask, name and remove friends: users who were introduced to this one
+/// List, ask, name and remove friends: users introduced to this one
 ///
 /// `whimbrel invite` and `whimbrel join`, with --as on both sides, make two users friends; so does a request that
 /// is accepted. All devices of this user have the same list once they met.

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use crate::options::{Globals, after};
 
-/// Connect peers to ordinary hosts, which need to know nothing of Whimbrel
+/// Connect peers to ordinary hosts that know nothing of Whimbrel
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

@@ -8,7 +8,7 @@ use crate::failure::{EXIT_CODES, Failure};
 use crate::options::after;
 use crate::{output, pages};
 
-/// Explain commands, options and files; print completions and manual pages
+/// Explain commands, options, files; print completions and man pages
 #[derive(Args)]
 #[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help publishing\n  whimbrel help service-limits\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {
@@ -24,6 +24,7 @@ pub(crate) const CONFIG: &str = r#"# ~/.config/whimbrel/config.toml (or --config
 # For all commands:
 names = "ID@names.example.org:4480"    # or a ticket, whimbrel:…
 # identity = "/path/to/identity"
+# pin = ["bob@example.org=ID"]         # the key that a name stands for, whatever the name service says
 # port = 4433
 # lan = true                           # find peers of this network by mDNS, and be found
 # quiet = true
@@ -49,7 +50,7 @@ dir = "/home/ada/incoming"
 allow = ["bob@example.org"]"#;
 
 /// How clients that know nothing of Whimbrel reach a server that moves.
-const PUBLISHING: &str = "\
+pub(crate) const PUBLISHING: &str = "\
 A gateway can publish servers of its peers: any browser or program reaches them through it, and goes on when
 they move. The gateway has no key of theirs: TLS passes as it is, by the host that its client asks for.
 

@@ -91,10 +91,11 @@ enum Action {
     },
     /// Let a device renew what this user's other devices were given
     ///
-    /// For a user's key that is kept offline. Prints an appointment, which is no secret; give it to the
-    /// device for `whimbrel id accept`. The device must be one that may act for the user (`whimbrel devices
-    /// trust`), and publish a name of its own, as `whimbrel agent --as NAME` does. It does not renew itself:
-    /// appoint two.
+    /// For a user's key that is kept offline. Leaves an appointment, which is no secret, with the name
+    /// service, where the device takes it by itself, and prints it for `whimbrel id accept` on a device that
+    /// cannot. The device must be one that may act for the user (`whimbrel devices trust`), and publish a
+    /// name of its own, as `whimbrel agent --as NAME` does. It renews services that have keys of their own,
+    /// too. It does not renew itself: appoint two.
     #[command(after_help = after("Example:\n  whimbrel id appoint laptop.ada@example.org --to ID"))]
     Appoint {
         /// The device's name
@@ -105,6 +106,9 @@ enum Action {
         /// How long it may renew, 90d at most: a number and s, m, h or d
         #[arg(long = "for", value_name = "TIME", default_value = "30d", value_parser = duration)]
         duration: Duration,
+        /// Leave it with nobody: it is carried to the device
+        #[arg(long)]
+        by_hand: bool,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -273,8 +277,10 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
             }
             Ok(())
         }
-        Some(Action::Appoint { name, to, duration, json }) => {
-            appointing::appoint(&identity, globals.quiet, (name, to), duration, json)
+        Some(Action::Appoint { name, to, duration, by_hand, json }) => {
+            let device = appointing::Appointee { name, to };
+            let way = appointing::Way { by_hand, json };
+            appointing::appoint(globals, &identity, device, duration, way).await
         }
         Some(Action::Accept { delegation, json }) => appointing::accept(&identity, &delegation, json),
     }

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 
 use crate::options::{Globals, after};
 
-/// Serve programs that can use a proxy: by the best network, a gateway, or a name
+/// Serve programs as a proxy: by the best network, a gateway or a name
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

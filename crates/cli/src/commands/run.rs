@@ -39,7 +39,7 @@ const LOOKS: Duration = Duration::from_millis(2);
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
 
-/// Run a program whose HTTP and HTTPS go over the best networks, or a gateway
+/// Run a program whose HTTP(S) goes by the best networks or a gateway
 ///
 /// It gets a proxy of its own (as `whimbrel proxy http`), which http_proxy and https_proxy name to it;
 /// NO_PROXY stays as it is. Signals are passed on, and the exit code is the program's: 127 if there is no

@@ -8,7 +8,7 @@ use crate::commands::names;
 use crate::options::{Globals, after};
 use crate::relaying::RelayFlags;
 
-/// Run a name service and a relay until stopped: all that a group of people needs
+/// Run a name service and a relay: all that a group of people needs
 ///
 /// Prints a ticket, which goes into the others' --names, and into --relay of those who are to be
 /// reached from other networks. Its key is in the configuration directory (`names-identity`).

@@ -28,7 +28,7 @@ use crate::network::{Network, Peer};
 use crate::options::{Globals, after};
 use crate::{output, rule};
 
-/// Take a running connection of another device here: it goes on from the very byte
+/// Take a running connection of another device here, at the very byte
 ///
 /// The first program of yours that connects to what is printed gets what the program there has not taken,
 /// and then what comes. The server sees one and the same connection. A program may be started for it:

@@ -1,84 +1,109 @@
-//! Renews the delegations of the user's other devices, on a device that the user appointed: the user's key may
-//! be away.
+//! Renews the delegations of the user's other devices, and of services that have keys of their own on these,
+//! on a device that the user appointed: the user's key may be away.
 //!
-//! Which devices there are, the user's list says. What each was given is read from its record, and remembered:
-//! a device that is off for a week is renewed too.
+//! The appointment is taken from the name service, where the user's key left it, unless it was accepted by
+//! hand. Which devices there are, the user's list says. What each was given, and what services were, is read
+//! from their records, and remembered: a device that is off for a week is renewed too.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use whimbrel_base::{
-    Appointment, Delegation, EndpointId, MAX_RENEWAL_TIME, MAX_RENEWED_TIME, Name, SignedRecord, UnixTime,
+    Appointment, Delegation, MAX_RENEWAL_TIME, MAX_RENEWED_TIME, Name, NameKind, SignedRecord, UnixTime,
 };
 use whimbrel_devices::Group;
-use whimbrel_names::ErrorCode;
+use whimbrel_names::{AskError, ErrorCode};
 
 use super::{Done, FORGOTTEN, LONGEST, Outcome, SHORTEST, now, tell};
-use crate::appointed::Appointed;
+use crate::appointed::{Acceptance, Appointed};
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::{aside, own_group};
 
+mod charge;
+
+use self::charge::{Charge, may_act};
+
 /// How often new devices, and those that could not be read, are looked for.
 const LOOK: Duration = Duration::from_secs(60);
+/// How often an appointment is asked for, and services that are new are looked for.
+const SELDOM: Duration = Duration::from_secs(600);
+/// When a name service that knows no appointments is asked again: it ends the connection over the question, and
+/// may have been updated.
+const REST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What this device is to do, by whose word.
-struct Charge {
-    appointment: Appointment,
-    devices: Vec<(Name, EndpointId)>,
+/// When one process asks the name service again.
+#[derive(Default)]
+struct Looks {
+    /// For an appointment.
+    appointment: Option<Instant>,
+    /// For what the user's devices and their services have.
+    names: Option<Instant>,
 }
 
 /// Renews in the background, for as long as it is polled.
 pub(super) async fn run(network: &Network, appointed: &Appointed) -> Infallible {
-    let mut told = None;
+    let (mut told, mut looks) = (None, Looks::default());
     loop {
-        tell(run_once(network, appointed).await, &mut told);
+        tell(pass(network, appointed, &mut looks).await, &mut told);
         tokio::time::sleep(next_pass(appointed)).await;
     }
 }
 
-/// Renews what is due, if this device is appointed. Returns the devices for which something was done.
+/// Renews what is due, if this device is appointed. Returns the names for which something was done.
 ///
 /// # Errors
 /// If a file cannot be used, or the user's list does not say that this device may act for the user.
 pub(crate) async fn run_once(network: &Network, appointed: &Appointed) -> Result<Vec<Done>> {
-    let Some(charge) = charge(network, appointed).await? else { return Ok(Vec::new()) };
-    appointed.keep_only(&charge.devices)?;
+    pass(network, appointed, &mut Looks::default()).await
+}
+
+async fn pass(network: &Network, appointed: &Appointed, looks: &mut Looks) -> Result<Vec<Done>> {
+    let Some(charge) = charge(network, appointed, looks).await? else { return Ok(Vec::new()) };
+    appointed.retain(|known| charge.covers(known))?;
     let known = appointed.given()?;
-    let of = |name: &Name| known.iter().find(|known| known.name() == name).cloned();
-    let has_time = |(name, _): &(Name, EndpointId)| of(name).is_some_and(|known| is_fresh(&known, now()));
-    if charge.devices.iter().all(has_time) {
+    let is_known = |name: &Name| known.iter().any(|known| known.name() == name);
+    let all_have_time =
+        known.iter().all(|known| is_fresh(known, now())) && charge.devices().all(|(name, _)| is_known(name));
+    if all_have_time && !is_time(looks.names) {
         return Ok(Vec::new());
     }
+    // Whatever is answered: an older service ends the connection over the question.
+    looks.names = Some(Instant::now() + SELDOM);
     // Those that are off, or not shown to this device, are renewed from what is known of them.
-    let user = charge.appointment.name().user();
-    let shown = network.resolver()?.devices_of(&user).await.unwrap_or_default();
-    let shown: Vec<&Delegation> = shown.iter().filter_map(SignedRecord::delegation).collect();
+    let shown = network.resolver()?.devices_of(&charge.user()).await.unwrap_or_default();
+    let shown = shown.iter().filter_map(SignedRecord::delegation).filter(|word| charge.covers(word)).cloned();
     let mut done = Vec::new();
-    for (name, id) in &charge.devices {
-        let is_its = |it: &&&Delegation| {
-            it.name() == name && it.id() == *id && it.issuer() == charge.appointment.issuer()
-        };
-        let of_it = shown.iter().filter(is_its).map(|it| (*it).clone()).chain(of(name));
-        let Some(newest) = newest(of_it) else { continue };
-        let outcome = renew(network, appointed, &charge.appointment, &newest).await?;
-        done.extend(outcome.map(|outcome| Done { name: name.clone(), outcome }));
+    for newest in newest_of_each(shown.chain(known)) {
+        let outcome = renew(network, appointed, charge.appointment(), &newest).await?;
+        done.extend(outcome.map(|outcome| Done { name: newest.name().clone(), outcome }));
     }
     Ok(done)
 }
 
-async fn charge(network: &Network, appointed: &Appointed) -> Result<Option<Charge>> {
-    let (own, now) = (network.id(), now());
-    let mut living = appointed.all()?;
-    living.retain(|it| it.id() == own && !it.is_expired(now) && it.verify().is_ok());
+async fn charge(network: &Network, appointed: &Appointed, looks: &mut Looks) -> Result<Option<Charge>> {
+    let own = network.id();
+    let key = network.key.clone();
+    let reading = aside::run(move || own_group::kept(&key));
+    let group = match reading.await.context("the process is ending")? {
+        Ok(group) => group,
+        // Where nothing is to be renewed, the list is not this one's to complain of.
+        Err(_) if living(network, appointed)?.is_empty() => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(group) = group.as_ref().filter(|group| group.is_removed(own) && group.device(own).is_none()) {
+        appointed.dismiss(group.user())?;
+    }
+    let group = group.filter(|group| may_act(group, own));
+    if let Some(group) = group.as_ref().filter(|_| is_time(looks.appointment)) {
+        take(network, appointed, group, looks).await?;
+    }
+    let living = living(network, appointed)?;
     if living.is_empty() {
         return Ok(None);
     }
-    let key = network.key.clone();
-    let reading = aside::run(move || own_group::kept(&key));
-    let group = reading.await.context("the process is ending")??;
-    let found = group.and_then(|group| of_group(&group, own, living));
+    let found = group.and_then(|group| Charge::of(group, own, living));
     found.map(Some).ok_or_else(|| {
         let text = "this device is appointed to renew others, but its list of devices does not say that it \
                     may act for the user: run `whimbrel devices trust` where the user's key is, and \
@@ -87,16 +112,40 @@ async fn charge(network: &Network, appointed: &Appointed) -> Result<Option<Charg
     })
 }
 
-/// What there is to do in a group, if this device may act for its user.
-fn of_group(group: &Group, own: EndpointId, living: Vec<Appointment>) -> Option<Charge> {
-    let user = group.user();
-    let appointment = living.into_iter().find(|it| it.issuer() == user)?;
-    if !group.is_member(own) || !group.is_trusted(own) {
-        return None;
+/// The appointments of this device that count.
+fn living(network: &Network, appointed: &Appointed) -> Result<Vec<Appointment>> {
+    let (own, now) = (network.id(), now());
+    let mut living = appointed.all()?;
+    living.retain(|it| it.id() == own && !it.is_expired(now) && it.verify().is_ok());
+    Ok(living)
+}
+
+/// Takes what the user's key left at the name service for this device. A service that has none, or says an
+/// old one, changes nothing here.
+async fn take(network: &Network, appointed: &Appointed, group: &Group, looks: &mut Looks) -> Result<()> {
+    let (own, resolver) = (network.id(), network.resolver()?);
+    let Some(device) = group.device(own) else { return Ok(()) };
+    let left = resolver.appointment(device.name(), own).await;
+    looks.appointment = Some(Instant::now() + rest(&left));
+    let is_good = |left: &Appointment| left.issuer() == group.user() && !left.is_expired(now());
+    if let Ok(Some(left)) = left
+        && is_good(&left)
+        && appointed.accept(&left)? == Acceptance::New
+    {
+        let (user, until) = (left.name().user(), left.expires().as_secs());
+        tracing::info!(%user, until, "this device is appointed to renew the user's other devices");
     }
-    let others = group.devices().filter(|(id, _)| *id != own && *id != user && group.is_member(*id));
-    let devices = others.map(|(id, device)| (device.name().clone(), id)).collect();
-    Some(Charge { appointment, devices })
+    Ok(())
+}
+
+/// How long the answer about an appointment is good for.
+fn rest(answer: &Result<Option<Appointment>, AskError>) -> Duration {
+    if matches!(answer, Err(AskError::Unsupported(_))) { REST } else { SELDOM }
+}
+
+/// Whether it is time for what is to be asked again then.
+fn is_time(again: Option<Instant>) -> bool {
+    again.is_none_or(|at| at <= Instant::now())
 }
 
 async fn renew(
@@ -105,7 +154,10 @@ async fn renew(
     appointment: &Appointment,
     newest: &Delegation,
 ) -> Result<Option<Outcome>> {
-    appointed.keep(newest)?;
+    if !appointed.keep(newest)? {
+        let error = "this device renews as many names as it can; revoke those that are not used any more";
+        return Ok(Some(Outcome::Failed { error: error.to_owned() }));
+    }
     let from = now();
     let last = appointment.expires().min(newest.granted().saturating_add(MAX_RENEWED_TIME));
     let end = from.saturating_add(lifetime(newest)).min(last);
@@ -130,9 +182,22 @@ async fn renew(
     }))
 }
 
-/// What the user's key gave last; of that, what ends last.
-fn newest(all: impl Iterator<Item = Delegation>) -> Option<Delegation> {
-    all.max_by_key(|it| (it.granted(), it.expires()))
+/// Of each name what the user's key gave last, and of that what ends last. Devices come before services:
+/// should there be no room for all, these have it.
+fn newest_of_each(all: impl Iterator<Item = Delegation>) -> Vec<Delegation> {
+    let rank = |word: &Delegation| (word.granted(), word.expires());
+    let mut newest: Vec<Delegation> = Vec::new();
+    for word in all {
+        match newest.iter().position(|known| known.name() == word.name()) {
+            Some(at) if rank(&newest[at]) >= rank(&word) => {}
+            Some(at) => newest[at] = word,
+            None => newest.push(word),
+        }
+    }
+    let is_device = |word: &Delegation| word.name().kind() == NameKind::Device;
+    let (mut ordered, services): (Vec<_>, Vec<_>) = newest.into_iter().partition(is_device);
+    ordered.extend(services);
+    ordered
 }
 
 /// For how long one is renewed.
@@ -154,7 +219,7 @@ fn is_due(delegation: &Delegation, now: UnixTime) -> bool {
 /// How long to wait for the next pass.
 fn next_pass(appointed: &Appointed) -> Duration {
     if !appointed.all().is_ok_and(|all| !all.is_empty()) {
-        return LONGEST;
+        return SELDOM;
     }
     let given = appointed.given().unwrap_or_default();
     let next = given.iter().map(|it| next_look(it, now())).min();
@@ -180,7 +245,6 @@ fn next_look(delegation: &Delegation, now: UnixTime) -> Duration {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use whimbrel_base::SecretKey;
-    use whimbrel_devices::{Log, Op};
 
     use super::*;
 
@@ -195,13 +259,16 @@ mod tests {
         UnixTime::from_secs(1_700_000_000 + days * DAY)
     }
 
-    fn given(from: u64, to: u64) -> Delegation {
-        let name = "laptop.ada@example.org".parse().unwrap();
-        Delegation::sign(name, key(2).id(), at(from), at(to), &key(1)).unwrap()
+    fn word(name: &str, from: u64, to: u64) -> Delegation {
+        Delegation::sign(name.parse().unwrap(), key(2).id(), at(from), at(to), &key(1)).unwrap()
     }
 
-    fn appointment(user: u8) -> Appointment {
-        Appointment::sign(DESK.parse().unwrap(), key(3).id(), at(0), at(30), &key(user)).unwrap()
+    fn given(from: u64, to: u64) -> Delegation {
+        word("laptop.ada@example.org", from, to)
+    }
+
+    fn appointment() -> Appointment {
+        Appointment::sign(DESK.parse().unwrap(), key(3).id(), at(0), at(30), &key(1)).unwrap()
     }
 
     #[test]
@@ -226,29 +293,25 @@ mod tests {
     #[test]
     fn what_the_user_gave_last_counts_and_of_that_what_ends_last() {
         let (old, new) = (given(0, 30), given(5, 12));
-        let renewed = new.renew(&appointment(1), at(9), at(16), &key(3)).unwrap();
-        let of = |all: &[&Delegation]| newest(all.iter().map(|it| (*it).clone()));
-        assert_eq!(of(&[&new, &old]), Some(new.clone()));
-        assert_eq!(of(&[&renewed, &new, &old]), Some(renewed.clone()));
-        assert_eq!(of(&[&old, &new, &renewed]), Some(renewed.clone()));
-        assert_eq!(of(&[]), None);
+        let renewed = new.renew(&appointment(), at(9), at(16), &key(3)).unwrap();
+        let of = |all: &[&Delegation]| newest_of_each(all.iter().map(|it| (*it).clone()));
+        assert_eq!(of(&[&new, &old]), [new.clone()]);
+        assert_eq!(of(&[&renewed, &new, &old]), [renewed.clone()]);
+        assert_eq!(of(&[&old, &new, &renewed]), [renewed.clone()]);
+        assert_eq!(of(&[]), []);
+        // Each name by itself, and devices first.
+        let service = word("ssh.laptop.ada@example.org", 0, 7);
+        let phone = word("phone.ada@example.org", 0, 7);
+        assert_eq!(of(&[&service, &renewed, &phone, &new]), [renewed, phone, service]);
     }
 
     #[test]
-    fn only_who_may_act_for_the_user_renews_and_only_the_users_other_devices() {
-        let (user, desk, laptop) = (key(1), key(3).id(), key(2).id());
-        let mut log = Log::new(user.id());
-        let add =
-            |device, name: &str, trusted| Op::AddDevice { device, name: name.parse().unwrap(), trusted };
-        let ops = vec![add(desk, DESK, false), add(laptop, "laptop.ada@example.org", false)];
-        log.write(&user, ops, at(0)).unwrap();
-        let charge = |log: &Log, by: u8| of_group(log.group(), desk, vec![appointment(by)]);
-        assert!(charge(&log, 1).is_none(), "it may not act for the user");
-        log.write(&user, vec![Op::Trust { device: desk }], at(0)).unwrap();
-        assert!(charge(&log, 9).is_none(), "another user appointed it");
-        let found = charge(&log, 1).unwrap();
-        assert_eq!(found.devices, [("laptop.ada@example.org".parse::<Name>().unwrap(), laptop)]);
-        log.remove_device(&user, laptop, at(0)).unwrap();
-        assert_eq!(charge(&log, 1).unwrap().devices, []);
+    fn a_service_is_asked_for_an_appointment_at_once_and_seldom_after_that_and_an_older_one_hardly_ever() {
+        assert!(is_time(Looks::default().appointment) && is_time(Some(Instant::now())));
+        assert!(!is_time(Some(Instant::now() + SELDOM)));
+        assert_eq!(rest(&Ok(None)), SELDOM);
+        assert_eq!(rest(&Ok(Some(appointment()))), SELDOM);
+        assert_eq!(rest(&Err(AskError::Busy)), SELDOM);
+        assert_eq!(rest(&Err(AskError::Unsupported("appointments"))), REST);
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = check() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(start.elapsed() < PATIENCE, "it never came: {what}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }

@@ -11,7 +11,7 @@ pub fn wait_within<T>(limit: Duration, what: &str, mut check: impl FnMut() -> Op
         if let Some(found) = check() {
             return found;
         }
-        assert!(begun.elapsed() < limit, "waited in vain: {what}");
+        assert!(begun.elapsed() < limit, "it never came: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,4 @@
-//! A connection that is steered: when it is to be looked at, and what was tried in vain. Pure.
+//! A connection that is steered: when it is to be looked at, and what was tried without success. Pure.
 
 use std::sync::Weak;
 use std::time::Duration;

@@ -62,6 +62,8 @@ fn request() -> impl Strategy<Value = Numbered> {
         (name(), proptest::option::of(name())).prop_map(|(user, after)| Request::Devices { user, after }),
         (name(), proptest::option::of(".{0,50}")).prop_map(|(user, code)| Request::Mail { user, code }),
         proptest::option::of(bytes()).prop_map(|word| Request::Follow { word }),
+        bytes().prop_map(|appointment| Request::Appoint { appointment }),
+        name().prop_map(|name| Request::Appointed { name }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,
@@ -90,6 +92,7 @@ fn reply() -> impl Strategy<Value = Reply> {
             .prop_map(|(proposals, more)| Response::Proposals { proposals, more }),
         (vec(living(), 0..8), proptest::option::of(name()))
             .prop_map(|(records, more)| Response::Devices { records, more }),
+        bytes().prop_map(|appointment| Response::Appointment { appointment }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),
@@ -185,6 +188,8 @@ fn the_bytes_of_messages() {
         ),
         (numbered(0, Request::Follow { word: None }), &[1, 0, 20, 0]),
         (numbered(0, Request::Follow { word: Some(vec![7, 8]) }), &[1, 0, 20, 1, 2, 7, 8]),
+        (numbered(1, Request::Appoint { appointment: vec![7, 8] }), &[1, 1, 21, 2, 7, 8]),
+        (numbered(1, Request::Appointed { name: "a@b".parse().unwrap() }), b"\x01\x01\x16\x03a@b"),
     ];
     let (found, id) = (numbered(1, Request::Find { id: SecretKey::from_bytes(&[1; 32]).id() }), [1, 1, 10]);
     assert_eq!((&found[4..7], found.len()), (&id[..], 4 + 3 + 32));
@@ -203,6 +208,7 @@ fn the_bytes_of_messages() {
     assert_eq!(reply(Response::Admitted { domain: None }), [1, 0, 9, 7, 0]);
     assert_eq!(reply(Response::Invited { code: "yb".into() }), b"\x01\x00\x09\x08\x02yb");
     assert_eq!(reply(Response::Registered { seconds: 60, lease: 61 }), [1, 0, 9, 9, 60, 61]);
+    assert_eq!(reply(Response::Appointment { appointment: vec![7, 8] }), [1, 0, 9, 14, 2, 7, 8]);
     assert_eq!(encode(&Reply::Update { watch: 4, record }).unwrap()[4..], [1, 1, 4, 2, 7, 8]);
     assert_eq!(encode(&Reply::News { watch: 4 }).unwrap()[4..], [1, 2, 4]);
 }

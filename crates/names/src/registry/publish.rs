@@ -28,6 +28,7 @@ pub struct Publication<'a> {
 
 /// How long what was taken in counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Accepted {
     /// Until when the record counts, unless its endpoint gives a sign of life.
     pub expires: UnixTime,
@@ -168,6 +169,10 @@ impl Registry {
                 }
             };
             let (expires, held_until) = (new.expires, new.held_until);
+            if is_taken_back {
+                // First, so that it is not handed out once the same key has the name again.
+                self.store.dismiss(&peer, name).await?;
+            }
             if self.replace(old.as_ref(), new).await? {
                 let kept = self.keep_user(user, now).await?;
                 return Ok(Accepted { expires, held_until: kept.unwrap_or(held_until) });

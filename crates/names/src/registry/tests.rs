@@ -8,6 +8,7 @@ use crate::store::MemoryStore;
 
 mod ahead;
 mod appointed;
+mod appointments;
 mod bounds;
 mod devices;
 mod lifetimes;

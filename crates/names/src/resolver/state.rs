@@ -22,7 +22,7 @@ mod asked;
 mod published;
 mod wanted;
 
-use self::asked::{Answer, Asked, is_same_record, newer};
+use self::asked::{Answer, Asked, is_newest, is_same_record, newer};
 use self::published::Publications;
 pub(super) use self::wanted::Wanted;
 
@@ -270,7 +270,7 @@ impl Core {
         self.work.notify_one();
     }
 
-    /// Why there is no connection, for whoever waits in vain.
+    /// Why there is no connection, for those who wait for one.
     pub(super) fn failed(&self, why: String) {
         self.state().failure = why;
     }
@@ -293,7 +293,11 @@ impl Core {
             // It is the most likely cause. Everything else is asked once more.
             return;
         }
-        let unknown = state.asked.extract_if(.., |_, asked| asked.sent && newer(&asked.request).is_some());
+        // So are the questions of the newest kind, where there are any.
+        let has_newest = state.asked.values().any(|asked| asked.sent && is_newest(&asked.request));
+        let may_be_it: fn(&Request) -> bool =
+            if has_newest { is_newest } else { |request| newer(request).is_some() };
+        let unknown = state.asked.extract_if(.., |_, asked| asked.sent && may_be_it(&asked.request));
         unknown.for_each(|(_, asked)| {
             let what = newer(&asked.request).unwrap_or("this request");
             asked.answer(&Err(AskError::Unsupported(what)));

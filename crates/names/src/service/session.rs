@@ -260,6 +260,13 @@ impl Shared {
                 let renewed = self.registry.renewal(&name, peer, now()).await;
                 renewed.map(|delegation| Response::Delegation { delegation: delegation.encode() })
             }
+            Request::Appoint { appointment } => {
+                self.registry.appoint(peer, &appointment, now()).await.map(accepted)
+            }
+            Request::Appointed { name } => {
+                let left = self.registry.appointment(&name, peer, now()).await;
+                left.map(|left| Response::Appointment { appointment: left.encode() })
+            }
             Request::Vouch { domain } => self.vouch(peer, domain).await,
             Request::Propose { .. } if !self.turns.propose(peer, turns::address(connection)) => {
                 Err(NamesError::TooOften)

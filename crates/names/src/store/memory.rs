@@ -5,11 +5,11 @@ use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
-use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
+use whimbrel_base::{Appointment, Delegation, EndpointId, Name, UnixTime};
 
 use super::{
-    Admitted, Answer, Changes, Cursor, Decided, Entry, Kept, MAX_INVITATIONS, MAX_RENEWALS, Placed,
-    Proposing, Store, StoreError, Stored, Version, proposals,
+    Admitted, Answer, Changes, Cursor, Decided, Entry, Kept, MAX_APPOINTMENTS, MAX_INVITATIONS, MAX_RENEWALS,
+    Placed, Proposing, Store, StoreError, Stored, Version, proposals,
 };
 use crate::admission::{CodeHash, Invitation};
 use crate::proposal::ProposalId;
@@ -33,6 +33,8 @@ struct State {
     admitted: HashMap<EndpointId, Vec<Admitted>>,
     /// By issuer and name.
     renewals: BTreeMap<(EndpointId, Name), Delegation>,
+    /// By issuer and device.
+    appointments: BTreeMap<(EndpointId, Name), Appointment>,
     proposals: BTreeMap<ProposalId, Kept>,
     /// Each user's names.
     of_users: HashMap<Name, BTreeSet<Name>>,
@@ -211,6 +213,37 @@ impl Store for MemoryStore {
 
     fn forget_renewals(&self, now: UnixTime) -> Answer<'_, ()> {
         self.state().renewals.retain(|_, known| !known.is_expired(now));
+        answer(Ok(()))
+    }
+
+    fn appoint(&self, appointment: Appointment, now: UnixTime) -> Answer<'_, bool> {
+        let appointments = &mut self.state().appointments;
+        let issuer = appointment.issuer();
+        appointments.retain(|(of, _), known| *of != issuer || !known.is_expired(now));
+        let place = (issuer, appointment.name().clone());
+        let others = appointments.keys().filter(|key| key.0 == issuer && **key != place).count();
+        if others >= MAX_APPOINTMENTS {
+            return answer(Ok(false));
+        }
+        appointments.insert(place, appointment);
+        answer(Ok(true))
+    }
+
+    fn appointment<'a>(
+        &'a self,
+        issuer: &'a EndpointId,
+        device: &'a Name,
+    ) -> Answer<'a, Option<Appointment>> {
+        answer(Ok(self.state().appointments.get(&(*issuer, device.clone())).cloned()))
+    }
+
+    fn dismiss<'a>(&'a self, issuer: &'a EndpointId, device: &'a Name) -> Answer<'a, ()> {
+        self.state().appointments.remove(&(*issuer, device.clone()));
+        answer(Ok(()))
+    }
+
+    fn forget_appointments(&self, now: UnixTime) -> Answer<'_, ()> {
+        self.state().appointments.retain(|_, known| !known.is_expired(now));
         answer(Ok(()))
     }
 

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use redb::{Database, DatabaseError, ReadableDatabase as _};
 use tokio::sync::{mpsc, oneshot, watch};
-use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
+use whimbrel_base::{Appointment, Delegation, EndpointId, Name, UnixTime};
 
 use self::ahead::Ahead;
 use self::change::Change;
@@ -37,10 +37,10 @@ mod creation;
 mod failure;
 mod invitations;
 mod proposals;
-mod renewals;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod words;
 mod writer;
 
 /// How many changes may wait for the disk. More wait to wait.
@@ -335,17 +335,41 @@ impl Store for RedbStore {
 
     fn renew(&self, delegation: Delegation, now: UnixTime) -> Answer<'_, bool> {
         let shared = self.shared.clone();
-        blocking(move || shared.change(|txn| renewals::keep(txn, &delegation, now)))
+        blocking(move || shared.change(|txn| words::renew(txn, &delegation, now)))
     }
 
     fn renewed<'a>(&'a self, issuer: &'a EndpointId, name: &'a Name) -> Answer<'a, Option<Delegation>> {
         let (issuer, name) = (*issuer, name.clone());
-        self.read(move |txn| renewals::find(txn, &issuer, &name))
+        self.read(move |txn| words::renewed(txn, &issuer, &name))
     }
 
     fn forget_renewals(&self, now: UnixTime) -> Answer<'_, ()> {
         let shared = self.shared.clone();
-        blocking(move || shared.change(|txn| renewals::forget_ended(txn, now)))
+        blocking(move || shared.change(|txn| words::RENEWALS.forget_ended(txn, now)))
+    }
+
+    fn appoint(&self, appointment: Appointment, now: UnixTime) -> Answer<'_, bool> {
+        let shared = self.shared.clone();
+        blocking(move || shared.change(|txn| words::appoint(txn, &appointment, now)))
+    }
+
+    fn appointment<'a>(
+        &'a self,
+        issuer: &'a EndpointId,
+        device: &'a Name,
+    ) -> Answer<'a, Option<Appointment>> {
+        let (issuer, device) = (*issuer, device.clone());
+        self.read(move |txn| words::appointment(txn, &issuer, &device))
+    }
+
+    fn dismiss<'a>(&'a self, issuer: &'a EndpointId, device: &'a Name) -> Answer<'a, ()> {
+        let (shared, issuer, device) = (self.shared.clone(), *issuer, device.clone());
+        blocking(move || shared.change(|txn| words::APPOINTMENTS.forget(txn, &issuer, &device)))
+    }
+
+    fn forget_appointments(&self, now: UnixTime) -> Answer<'_, ()> {
+        let shared = self.shared.clone();
+        blocking(move || shared.change(|txn| words::APPOINTMENTS.forget_ended(txn, now)))
     }
 
     fn names_under<'a>(

@@ -153,7 +153,7 @@ impl World {
                 .any(|other| other.open && other.host == host && other.tls == tls && other.paths == paths)
     }
 
-    /// Close the connection that has been quiet longest if there are as many as allowed. False if all are in
+    /// Close the connection that has been idle longest if there are as many as allowed. False if all are in
     /// use.
     fn make_room(&mut self, rules: &Rules<'_>) -> bool {
         let open = self.connections.iter().filter(|connection| connection.open).count();

@@ -53,7 +53,7 @@ impl Connection {
         self.paths.values().any(|path| path.is_opening() && !path.copies.is_empty())
     }
 
-    /// No path is opening in vain any more.
+    /// No path is opening without an answer any more.
     pub(super) fn drop_opening_copies(&mut self) {
         if !self.sharing.is_redundant() {
             self.paths.values_mut().for_each(|path| path.copies.clear());

@@ -325,7 +325,7 @@ impl TcpCarrier {
             let before = records.waiting().len();
             let segment = |out: &mut Vec<u8>| engine.next_segment(now, self.id, out);
             let next = records.append(|out| sealer.record(out, segment))?;
-            // A short segment took all that waited: asking for another is in vain. Or the path is slow, and
+            // A short segment took all that waited: asking for another is no use. Or the path is slow, and
             // should not be given too much at once.
             let short = records.waiting().len() - before < segment::MAX_SEGMENT / 2;
             match next {

@@ -117,7 +117,7 @@ impl Joins {
         self.running.insert(pair, Running { task, since: Instant::now(), opened });
     }
 
-    /// Pairs that were tried in vain lately, or have been tried for long.
+    /// Pairs that failed lately, or have been tried for long.
     pub(crate) fn doubtful(&self) -> Vec<Pair> {
         let failed = self.tried.iter().filter(|(_, tried)| tried.failures.any() && !tried.worked);
         let slow = self.running.iter().filter(|(_, running)| running.since.elapsed() >= QUICK);
@@ -151,7 +151,7 @@ impl Joins {
         tried.note(now, result.is_ok(), took);
     }
 
-    /// Either side is somewhere else now: what failed may work, and what is under way may be in vain.
+    /// Either side is somewhere else now: what failed may work, and what is under way may fail.
     pub(crate) fn start_anew(&mut self, joiner: &Joiner) {
         self.tried.clear();
         self.running.retain(|_, running| {

@@ -62,7 +62,7 @@ pub(crate) struct Situation {
     pub(crate) remotes: Vec<Remote>,
     /// How each of ours reaches each of the peer's; pairs that cannot are missing.
     pub(crate) ways: Vec<(Pair, Vec<Candidate>)>,
-    /// Pairs that were tried lately in vain, or take long: addresses that lead nowhere from here, as those of
+    /// Pairs that failed lately, or take long: addresses that lead nowhere from here, as those of
     /// virtual networks on the peer's host do.
     pub(crate) doubtful: Vec<Pair>,
     pub(crate) paths: Vec<View>,

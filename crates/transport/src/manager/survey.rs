@@ -19,7 +19,7 @@ const RELAYS: u8 = u8::MAX;
 /// Ways that are raced for one pair.
 const MAX_WAYS: usize = 8;
 
-/// How things are now; `doubtful` says which pairs were tried in vain.
+/// How things are now; `doubtful` says which pairs were tried without success.
 pub(crate) fn survey(
     shared: &Shared,
     endpoint: &EndpointCore,

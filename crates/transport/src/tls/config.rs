@@ -117,3 +117,20 @@ fn provider() -> Arc<CryptoProvider> {
         ..aws_lc_rs::default_provider()
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::tls::tickets::tests::meet_over_quic;
+
+    #[test]
+    fn keys_are_exchanged_in_that_way_over_quic_too() {
+        let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
+        let client = TlsIdentity::new(&ours).unwrap().quic_client;
+        let server = TlsIdentity::new(&theirs).unwrap().quic_server.admitting();
+        let met = meet_over_quic(client, Arc::unwrap_or_clone(server), theirs.id());
+        let group = met.negotiated_key_exchange_group().unwrap().name();
+        assert_eq!(group, rustls::NamedGroup::X25519MLKEM768);
+    }
+}

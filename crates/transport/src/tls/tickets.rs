@@ -285,8 +285,12 @@ pub(super) mod tests {
         }
     }
 
-    /// Over QUIC, where messages that bring tickets are not seen.
-    pub(in crate::tls) fn meet_over_quic(client: Arc<ClientConfig>, server: ServerConfig, id: EndpointId) {
+    /// Over QUIC, where messages that bring tickets are not seen. Returns the client's end.
+    pub(in crate::tls) fn meet_over_quic(
+        client: Arc<ClientConfig>,
+        server: ServerConfig,
+        id: EndpointId,
+    ) -> quic::Connection {
         let (name, params) = (ServerName::try_from(id.to_string()).unwrap(), vec![7; 100]);
         let client = quic::ClientConnection::new(client, quic::Version::V1, name, params.clone());
         let server = quic::ServerConnection::new(Arc::new(server), quic::Version::V1, params);
@@ -297,6 +301,7 @@ pub(super) mod tests {
             pass(&mut server, &mut client);
         }
         assert!(!client.is_handshaking() && !server.is_handshaking());
+        client
     }
 
     #[test]

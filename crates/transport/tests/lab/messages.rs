@@ -95,7 +95,7 @@ fn sorted(numbers: &[u32]) -> Vec<u32> {
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(began.elapsed() < PATIENCE, "it never came: {what}");
         std::thread::sleep(ms(5));
     }
 }

@@ -86,7 +86,7 @@ fn a_route_that_comes_after_its_address_is_used_at_once() {
     net.client.host.add_address("wifi0", "10.0.1.99/24").unwrap();
     let address = Family::V4.ip(1, 99);
     net.client.wait(async { drop(addresses.wait_for(|set| set.contains(address)).await) });
-    // The kernel takes everything for a neighbour now, and asks for it in vain for seconds.
+    // The kernel takes everything for a neighbour now, and asks for it without an answer for seconds.
     std::thread::sleep(ms(100));
     let began = Instant::now();
     net.client.host.add_default_route("wifi0", "10.0.1.1", 100).unwrap();

@@ -157,7 +157,7 @@ fn a_path_that_is_refused_disturbs_none_of_the_others() {
     running.until("both work", |paths| active(paths).count() == 2);
 }
 
-/// A middlebox closes flows of TCP that were quiet for ten seconds. Who asks for signs of life more often
+/// A middlebox closes flows of TCP that were idle for ten seconds. Who asks for signs of life more often
 /// keeps his paths, those that stand by too.
 #[test]
 fn paths_outlive_a_middlebox_that_closes_idle_tcp_after_ten_seconds() {
@@ -215,7 +215,7 @@ fn a_connection_outlives_paths_that_a_middlebox_closed_while_they_were_idle() {
     });
 }
 
-/// A gateway forgets flows that were quiet for ten seconds; the paths that stood by are dead then, without a
+/// A gateway forgets flows that were idle for ten seconds; the paths that stood by are dead then, without a
 /// word.
 #[test]
 fn a_gateway_that_forgets_idle_flows_costs_the_paths_and_not_the_connection() {

@@ -58,7 +58,7 @@ impl Running {
             if are_so(&paths) {
                 return;
             }
-            assert!(began.elapsed() < secs(20), "waited in vain: {what}; {paths:#?}");
+            assert!(began.elapsed() < secs(20), "it never came: {what}; {paths:#?}");
             std::thread::sleep(ms(5));
         }
     }

@@ -8,9 +8,11 @@ use serde_json::json;
 use whimbrel::Identity;
 use whimbrel_base::{Appointment, Delegation, EndpointId, Name, UnixTime};
 
-use crate::appointed::Appointed;
+use crate::appointed::{Acceptance, Appointed};
 use crate::devices::Devices;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
+use crate::network::{Network, Wish};
+use crate::options::Globals;
 use crate::{identity, output, places};
 
 /// What `whimbrel id delegate` or `whimbrel id appoint` printed.
@@ -33,14 +35,29 @@ impl FromStr for Word {
     }
 }
 
-/// Appoints a device, and prints the appointment.
-pub(super) fn appoint(
+/// The device that is to be appointed.
+pub(super) struct Appointee {
+    pub(super) name: Name,
+    pub(super) to: EndpointId,
+}
+
+/// How an appointment gets to its device.
+pub(super) struct Way {
+    /// It is carried, and left with nobody.
+    pub(super) by_hand: bool,
+    /// It is printed as JSON.
+    pub(super) json: bool,
+}
+
+/// Appoints a device, leaves the appointment with the name service, and prints it.
+pub(super) async fn appoint(
+    globals: &Globals,
     identity: &Identity,
-    quiet: bool,
-    (name, to): (Name, EndpointId),
+    Appointee { name, to }: Appointee,
     duration: Duration,
-    as_json: bool,
+    way: Way,
 ) -> Result<()> {
+    let quiet = globals.quiet;
     let now = UnixTime::from(SystemTime::now());
     let appointment = Appointment::sign(name, to, now, now.saturating_add(duration), &identity.key)
         .map_err(|error| Failure::usage(error.to_string()))?;
@@ -51,13 +68,40 @@ pub(super) fn appoint(
         );
         output::note(quiet, text);
     }
-    if as_json {
+    let is_left = !way.by_hand && leave(globals, identity, &appointment).await;
+    if way.json {
         return output::json(&json!({
             "appointment": appointment.to_string(), "name": name.to_string(), "to": to.to_string(),
-            "expires": appointment.expires().as_secs(),
+            "expires": appointment.expires().as_secs(), "left": is_left,
         }));
     }
     output::line(appointment.to_string())
+}
+
+/// Leaves an appointment with the name service, where its device takes it. What keeps it from that is told:
+/// it is carried then.
+async fn leave(globals: &Globals, identity: &Identity, appointment: &Appointment) -> bool {
+    let left = leave_it(globals, identity, appointment).await;
+    let name = appointment.name();
+    let text = match &left {
+        Ok(()) => format!("left with the name service: {name} takes it once it may act for the user"),
+        Err(error) => {
+            let why = failure::line(error);
+            format!("not left with a name service; give it to {name} for `whimbrel id accept`: {why}")
+        }
+    };
+    output::note(globals.quiet, text);
+    left.is_ok()
+}
+
+async fn leave_it(globals: &Globals, identity: &Identity, appointment: &Appointment) -> Result<()> {
+    let network = Network::start(globals, identity.key.clone(), Wish::default()).await?;
+    let left = match network.resolver() {
+        Ok(resolver) => resolver.leave_appointment(appointment).await.map_err(anyhow::Error::from),
+        Err(error) => Err(error),
+    };
+    network.close().await;
+    left.map(drop)
 }
 
 /// Keeps what the user's key says to this one.
@@ -87,7 +131,9 @@ fn accept_appointment(identity: &Identity, appointment: &Appointment, as_json: b
     if appointment.is_expired(SystemTime::now().into()) {
         bail!("the appointment has ended; have a new one made");
     }
-    Appointed::beside(&identity.file).accept(appointment)?;
+    if Appointed::beside(&identity.file).accept(appointment)? == Acceptance::Older {
+        bail!("a newer appointment by the same key is kept here already; have a new one made");
+    }
     let user = appointment.name().user();
     if as_json {
         let until = appointment.expires().as_secs();

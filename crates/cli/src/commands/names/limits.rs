@@ -61,8 +61,8 @@ configuration file limit = [\"NAME=VALUE\"]. An address is an IP address, or a /
     }
     text + "\n\
 With options of their own: --names-per-key, --new-names-per-hour, --watches-per-key, --requests-per-second,
---requests-per-address. Fixed: 64 renewals and 32 open requests a user, 64 connections a key, 32 readers a
-record, 10000 invitations that wait."
+--requests-per-address. Fixed: 64 renewals, 16 appointments and 32 open requests a user, 64 connections a
+key, 32 readers a record, 10000 invitations that wait."
 }
 
 fn put(text: &mut String, [name, default, range, what]: [&str; 4]) {

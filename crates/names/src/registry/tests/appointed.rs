@@ -230,3 +230,29 @@ async fn an_appointed_device_whose_own_name_ended_or_was_never_published_renews_
     let refused = Err(NamesError::NotAppointed(name("phone.user@example.org")));
     assert_eq!(stage.renew(&renewal, &tablet, 4).await, refused);
 }
+
+#[tokio::test]
+async fn a_service_with_a_key_of_its_own_is_renewed_too_until_it_or_its_device_is_taken_back() {
+    const MAIL: &str = "mail.laptop.user@example.org";
+    let (stage, ssh, mail) = (Stage::new(30).await, key(5), key(6));
+    let words = [given(SSH, &ssh, 0, 7), given(MAIL, &mail, 0, 7)];
+    let renewed = |number: usize, from: u64| {
+        words[number].renew(&stage.appointment, day(from), day(from + 7), &stage.desk).unwrap()
+    };
+    for (number, (text, key)) in [(SSH, &ssh), (MAIL, &mail)].into_iter().enumerate() {
+        stage.registry.take(&delegated(key, text, 1, &words[number]), START).await.unwrap();
+        assert_eq!(stage.renew(&renewed(number, 4), &stage.desk, 4).await, Ok(day(11)));
+        let kept = stage.registry.renewal(&name(text), key.id(), day(5)).await;
+        assert_eq!(kept, Ok(renewed(number, 4)));
+        let record = delegated(key, text, day(8).as_millis(), &renewed(number, 4));
+        stage.registry.take(&record, day(8)).await.unwrap();
+        assert_eq!(stage.registry.found(text, day(8)).await, Ok(record));
+    }
+    stage.revoke(SSH, 9).await;
+    let revoked = Err(NamesError::Revoked(name(SSH)));
+    assert_eq!(stage.renew(&renewed(0, 9), &stage.desk, 9).await, revoked);
+    assert_eq!(stage.renew(&renewed(1, 9), &stage.desk, 9).await, Ok(day(16)));
+    stage.revoke(LAPTOP, 10).await;
+    let revoked = Err(NamesError::Revoked(name(LAPTOP)));
+    assert_eq!(stage.renew(&renewed(1, 10), &stage.desk, 10).await, revoked);
+}

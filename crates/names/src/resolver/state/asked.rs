@@ -52,8 +52,14 @@ pub(super) fn newer(request: &Request) -> Option<&'static str> {
         | Request::Withdraw { .. } => Some("requests between users"),
         Request::Mail { .. } => Some("codes by mail"),
         Request::Devices { .. } => Some("look-ups of a user's devices"),
+        Request::Appoint { .. } | Request::Appointed { .. } => Some("appointments"),
         _ => None,
     }
+}
+
+/// Whether a request is of the kind that was added last.
+pub(super) fn is_newest(request: &Request) -> bool {
+    matches!(request, Request::Appoint { .. } | Request::Appointed { .. })
 }
 
 /// Whether two requests publish the same record.

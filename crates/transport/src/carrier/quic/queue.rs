@@ -24,7 +24,7 @@ const LEAST: u64 = 4 * 1_200;
 const SEEN: u64 = 8 * 1_200;
 /// A round that took so many round trips had nothing to send for a while.
 const WITHOUT_REST: u32 = 3;
-/// A queue that stays for so many rounds is of somebody else, and a short window gives way to it in vain: for this
+/// A queue that stays for so many rounds is of somebody else, and a short window gives way to it for nothing: for this
 /// long the other controller's window holds then.
 const FRUITLESS: u32 = 10;
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
