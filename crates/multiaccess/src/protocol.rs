@@ -226,6 +226,10 @@ pub struct Verdict {
     /// none to what is reached by Whimbrel alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whimbrel: Option<ByWhimbrel>,
+    /// The user's gateway, where the manager's settings name one: whether it is the answer or not, a gateway was
+    /// considered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
     /// There is no way because the destination is this host: the system leads there by itself.
     #[serde(skip_serializing_if = "is_default")]
     pub local: bool,
