@@ -72,8 +72,8 @@ pub struct Ask {
     /// its own path where the decision has parts.
     #[serde(skip_serializing_if = "is_default")]
     pub track: bool,
-    /// It is under way already, and `size-received` is what is left of it: should the end come another way? Then
-    /// the decision has one part, which is to, and else neither ways nor parts.
+    /// It is under way already, and `size-received` is what is left of it: should the end come another way?
+    /// Then the decision has one part, which is to, and else neither ways nor parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under_way: Option<UnderWay>,
 }
@@ -226,8 +226,8 @@ pub struct Verdict {
     /// none to what is reached by Whimbrel alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whimbrel: Option<ByWhimbrel>,
-    /// The user's gateway, where the manager's settings name one: whether it is the answer or not, a gateway was
-    /// considered.
+    /// The user's gateway, where the manager's settings name one: whether it is the answer or not, a gateway
+    /// was considered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
     /// There is no way because the destination is this host: the system leads there by itself.

@@ -1,5 +1,6 @@
-//! Each connection as the manager answers: through the gateway where it says Whimbrel, and over a network of this
-//! host where it says Multipath TCP or plain TCP. Where it says nothing of gateways, all goes through the gateway.
+//! Each connection as the manager answers: through the gateway where it says Whimbrel, and over a network of
+//! this host where it says Multipath TCP or plain TCP. Where it says nothing of gateways, all goes through
+//! the gateway.
 
 use crate::error::not_here;
 use crate::upstream::{reached, unreached};

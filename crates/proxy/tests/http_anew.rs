@@ -1,5 +1,5 @@
-//! An interface that is taken away under an object in parts and made anew, as that of a modem that is unplugged
-//! and plugged in again: another one to the manager, which knows nothing of it.
+//! An interface that is taken away under an object in parts and made anew, as that of a modem that is
+//! unplugged and plugged in again: another one to the manager, which knows nothing of it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -59,7 +59,8 @@ fn an_interface_that_was_made_anew_under_an_object_is_tried_and_carries_its_shar
     let object = Object::start(&world, 64 * MIB);
     // It is away for about two seconds. Nothing but this object goes over it afterwards.
     let since = unplugged_under(&world, &object, (4 * MIB, 8 * MIB), SHAPE);
-    // The trial alone brings at most 7.5 MB of 64 MiB. Half of 56 MiB is its share; 11 s without are allowed for.
+    // The trial alone brings at most 7.5 MB of 64 MiB. Half of 56 MiB is its share; 11 s without are allowed
+    // for.
     assert!(since > 0.2, "{since} of the object came over the interface that was made anew");
 }
 

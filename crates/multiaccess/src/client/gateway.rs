@@ -1,5 +1,5 @@
-//! Connections of a program that has a gateway at hand: each goes through it, or over a network of this host, as
-//! the manager answers.
+//! Connections of a program that has a gateway at hand: each goes through it, or over a network of this host,
+//! as the manager answers.
 
 use super::connect::{check, is_local, target};
 use super::{Candidate, Client, ClientError};
@@ -18,8 +18,8 @@ pub enum GatewayOr {
 }
 
 impl Client {
-    /// The same client for a program that has a gateway at hand. A manager whose settings name none has nothing
-    /// to say of gateways: then [`Client::route`] returns `None`, as without a manager.
+    /// The same client for a program that has a gateway at hand. A manager whose settings name none has
+    /// nothing to say of gateways: then [`Client::route`] returns `None`, as without a manager.
     #[must_use]
     pub fn beside_gateway(&self) -> Self {
         Self { is_beside_gateway: true, ..self.clone() }

@@ -95,8 +95,8 @@ impl Present {
         }
     }
 
-    /// Whether nobody has measured yet what this network carries, while it is there and costs nothing: one that
-    /// was taken away and made anew is another one for the manager.
+    /// Whether nobody has measured yet what this network carries, while it is there and costs nothing: one
+    /// that was taken away and made anew is another one for the manager.
     pub(super) fn is_to_be_tried(&self, network: &str) -> bool {
         self.0.listed.borrow().of(network).is_some_and(|network| network.is_to_be_tried)
     }

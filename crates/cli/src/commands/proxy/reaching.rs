@@ -81,8 +81,8 @@ impl ReachFlags {
         Ok(Arc::new(Routed::new(listed, rest)))
     }
 
-    /// Whether the manager says for each connection whether it goes through the gateway. All of them do unless
-    /// a manager is named: a gateway may be there to hide where this user is.
+    /// Whether the manager says for each connection whether it goes through the gateway. All of them do
+    /// unless a manager is named: a gateway may be there to hide where this user is.
     pub(crate) fn is_by_answer(&self) -> bool {
         self.through.is_some() && self.steering.is_named()
     }

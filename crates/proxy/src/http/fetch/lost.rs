@@ -1,8 +1,8 @@
 //! Networks that were lost under an object that comes over several: each of them is looked for until it
 //! carries again. That it is there again is heard from the manager. One that is there and silent is knocked
 //! at, by a connection to the server, which also tells the manager what it is like by now. One that was made
-//! anew, of whose rate nobody knows anything, is tried: it carries ranges for a moment, and the manager measures
-//! them.
+//! anew, of whose rate nobody knows anything, is tried: it carries ranges for a moment, and the manager
+//! measures them.
 
 use super::{LEAST_LEFT, LOST, PAUSE};
 use crate::http::assembly::Assembly;
@@ -105,8 +105,8 @@ impl Lost {
         known.by = by.cloned().or_else(|| known.by.take());
     }
 
-    /// The last worker on this network has ended. A search for it begins, unless there is one already; where the
-    /// server is at fault, after a while.
+    /// The last worker on this network has ended. A search for it begins, unless there is one already; where
+    /// the server is at fault, after a while.
     pub(super) fn look_for(
         &mut self,
         network: &str,
@@ -126,8 +126,8 @@ impl Lost {
         self.known(network).is_tried = true;
     }
 
-    /// The last worker on this network has ended, and nothing failed. If that was a trial, the manager is asked
-    /// what it thinks of the network by now.
+    /// The last worker on this network has ended, and nothing failed. If that was a trial, the manager is
+    /// asked what it thinks of the network by now.
     pub(super) fn worked(&mut self, network: &str, object: &Arc<Described>, assembly: &Arc<Assembly>) {
         if std::mem::take(&mut self.known(network).is_tried) {
             self.search(network, Duration::ZERO, Some(Instant::now()), object, assembly);
@@ -212,8 +212,8 @@ struct Search {
 }
 
 impl Search {
-    /// Looks until the manager wants what is left to come over this network too, or the network has to be tried
-    /// before it can say so. `tried`: when that was done last. `None`: too little is left.
+    /// Looks until the manager wants what is left to come over this network too, or the network has to be
+    /// tried before it can say so. `tried`: when that was done last. `None`: too little is left.
     async fn run(&self, tried: Option<Instant>) -> Option<Found> {
         let mut tried = tried;
         let (mut pause, mut patience, mut has_answered) = (PAUSE, KNOCK, false);
