@@ -74,6 +74,7 @@ impl World {
         let mut settings = HttpSettings::default();
         // The paper's, which the servers below know.
         settings.first_step = 8 << 10;
+        settings.longest_first = 0;
         set(&mut settings);
         let upstream: Arc<dyn Upstream> = Arc::new(Managed::new(Client::at(&socket)));
         let serving = make(upstream, settings);
