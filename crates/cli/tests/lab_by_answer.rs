@@ -58,8 +58,15 @@ impl Stage {
         let gate = Running::start(whimbrel(&gateway, &folder.path().join("gate")).args(args));
         let said: Value = serde_json::from_str(&gate.next()).unwrap();
         let ticket = said["ticket"].as_str().unwrap().to_owned();
-        let (_links, _hosts) = ([inside, outside], [gateway, server]);
-        Self { laptop, folder, ticket, _gate: gate, _links, _hosts, _lab: lab }
+        Self {
+            laptop,
+            folder,
+            ticket,
+            _gate: gate,
+            _links: [inside, outside],
+            _hosts: [gateway, server],
+            _lab: lab,
+        }
     }
 
     fn start(&self, args: &[&str]) -> Running {
