@@ -100,8 +100,8 @@ struct Direct {
 impl Upstream for Direct {
     fn reach<'a>(&'a self, to: &'a Destination, _intents: &'a Intents) -> Reaching<'a> {
         Box::pin(async move {
-            let connecting = self.client.connect_by(self.ways.clone(), &to.to_string());
-            let connected = connecting.await.map_err(|error| unreached(to, error))?;
+            let connected = self.client.connect_by(self.ways.clone(), &to.to_string()).await;
+            let connected = connected.map_err(|error| unreached(to, error))?;
             self.client.have_steered(&connected, &self.intents);
             Ok(reached(connected))
         })
