@@ -60,9 +60,9 @@ impl ByAnswer {
     /// Says once that nobody chooses; later times to those who look closely.
     fn tell_once(&self, why: &str) {
         if self.is_told.swap(true, Ordering::Relaxed) {
-            tracing::debug!(why, "nobody chooses: a connection goes through the gateway");
+            tracing::debug!(why, "a connection goes through the gateway, as nobody says otherwise");
         } else {
-            tracing::warn!(why, "connections go through the gateway while no manager says otherwise");
+            tracing::warn!(why, "a connection goes through the gateway, as nobody says otherwise");
         }
     }
 }

@@ -6,6 +6,9 @@ use super::{Candidate, Client, ClientError};
 use crate::protocol::Ask;
 use whimbrel_access::{Granularity, Intents};
 
+/// Why nothing is asked of a manager that has no gateway in its settings.
+const NAMES_NONE: &str = "the manager's settings name no gateway";
+
 /// How a connection is to be made where a gateway is at hand.
 #[derive(Debug)]
 pub enum GatewayOr {
@@ -41,6 +44,11 @@ impl Client {
         if is_local(host) {
             return self.system(host, port).await.map(GatewayOr::Ways);
         }
+        match self.names_gateway().await {
+            Ok(true) => {}
+            Ok(false) => return Ok(GatewayOr::Unanswered(NAMES_NONE.to_owned())),
+            Err(error) => return Ok(GatewayOr::Unanswered(error.to_string())),
+        }
         let (to, granularity) = (target(host, port), Granularity::Connection);
         let ask = Ask { intents, granularity, to: Some(to.clone()), ..Ask::default() };
         let verdict = match self.ask(ask).await {
@@ -52,7 +60,7 @@ impl Client {
             return Ok(GatewayOr::Gateway(by.why));
         }
         if verdict.gateway.is_none() {
-            return Ok(GatewayOr::Unanswered("the manager's settings name no gateway".to_owned()));
+            return Ok(GatewayOr::Unanswered(NAMES_NONE.to_owned()));
         }
         if verdict.local {
             return self.system(host, port).await.map(GatewayOr::Ways);
@@ -62,5 +70,16 @@ impl Client {
             return Err(ClientError::NoWay { to, why: verdict.problems.join("; ") });
         }
         Ok(GatewayOr::Ways(found))
+    }
+
+    /// Whether the manager has anything to say of gateways. It is asked once for each connection to it, without
+    /// a word of hosts: it would look them up over this host's networks, where all goes through the gateway.
+    pub(super) async fn names_gateway(&self) -> Result<bool, ClientError> {
+        let link = self.link().await?;
+        if let Some(known) = link.names_gateway.get() {
+            return Ok(*known);
+        }
+        let named = self.ask(Ask::default()).await?.gateway.is_some();
+        Ok(*link.names_gateway.get_or_init(|| named))
     }
 }

@@ -36,6 +36,9 @@ impl Client {
         if is_local(host) {
             return Ok(None);
         }
+        if self.is_beside_gateway && !self.names_gateway().await.unwrap_or(false) {
+            return Ok(None);
+        }
         let to = target(host, port);
         let (intents, granularity) = if may_split { (intents, Granularity::Message) } else { whole(intents) };
         let ask =
