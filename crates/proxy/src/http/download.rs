@@ -175,6 +175,13 @@ impl Download {
             .filter(|span| length.is_none_or(|length| length == span.len()));
         let validator = Validator::of(&head.headers);
         let usable = span.filter(|span| span.len() == span.total || validator.is_some());
+        let is_all = usable.is_some_and(|span| span.len() == span.total && length == Some(span.total));
+        if is_all
+            && asked.share.is_some()
+            && let Some(validator) = validator
+        {
+            return self.pass_all(Response::from_parts(head, body), lease, validator);
+        }
         let first = match usable {
             Some(span) => self.read_first(body, span.len(), &lease).await,
             None => {
@@ -220,6 +227,25 @@ impl Download {
             _ => Body::of(first),
         };
         Ok(Response::from_parts(head, body))
+    }
+
+    /// More was asked for than the first step, and it is all that there is: nobody waits for the last byte of
+    /// it, and what breaks is asked for again.
+    fn pass_all(
+        self: Box<Self>,
+        mut answer: Response<Coming>,
+        lease: Lease,
+        validator: Validator,
+    ) -> Result<Response<Body>, Problem> {
+        let total = fields::check_answer(answer.headers())?.unwrap_or_default();
+        *answer.status_mut() = StatusCode::OK;
+        // Else the server's words for 206 would stand beside 200.
+        answer.extensions_mut().clear();
+        fields::remove_of_the_part(answer.headers_mut());
+        let may_split = !answer.headers().contains_key(SET_COOKIE);
+        let proxy = Arc::clone(&self.proxy);
+        let object = self.object(validator, total, may_split);
+        passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, Some((object, None)))
     }
 
     /// Reads exactly so many bytes. `None`: they did not come.

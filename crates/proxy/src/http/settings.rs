@@ -46,7 +46,7 @@ impl Default for HttpSettings {
             // With its head that is what a server may send at once, ten segments (RFC 6928): it takes no longer
             // than less would, and an object that is no larger has no second step to wait for.
             first_step: 14_000,
-            // A round trip of 100 ms at 20 Mbit/s. It is kept until all of it is there, for each object.
+            // A round trip of 100 ms at 20 Mbit/s. Of a larger object so much is kept until it is there.
             longest_first: 256 << 10,
             window: 8 << 20,
             windows: 256 << 20,
