@@ -87,8 +87,8 @@ impl PathEstimate {
         self.srtt_min.is_some() && self.down.best.is_some()
     }
 
-    /// How many bytes come over it in a round trip, where both times and rate were measured. Who asks for less,
-    /// and for the rest once that has come, leaves an idle path unused in between.
+    /// How many bytes come over it in a round trip, where both its time and the rate were measured. Who asks
+    /// for less, and for the rest once that has come, leaves an idle path unused in between.
     pub fn in_a_round_trip(&self) -> Option<u64> {
         let (rtt, rate) = (self.srtt_min?, self.down.best?);
         Some((rtt.0 * rate.0) as u64)

@@ -96,7 +96,8 @@ impl Stage {
     /// Who asks the server there, through this proxy.
     #[track_caller]
     fn asks(&self, proxy: &str, at: &str, more: &[&str]) -> String {
-        let curl = self.laptop.command("curl").args(["-sS", "--max-time", "60", "--proxy", proxy]).args(more);
+        let curl = self.laptop.command("curl").args(["-sS", "--max-time", "60", "--noproxy", ""]);
+        let curl = curl.args(["--proxy", proxy]).args(more);
         let output = curl.arg(format!("http://{at}/")).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()

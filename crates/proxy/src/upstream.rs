@@ -62,8 +62,8 @@ pub trait Upstream: Send + Sync + 'static {
         false
     }
 
-    /// Decides how one connection to this destination is reached, where that is decided for each: what it gives
-    /// then reaches it, or has a session. `None`: it is this one.
+    /// Decides how one connection to this destination is reached, where that is decided for each: what it
+    /// gives then reaches it, or has a session. `None`: it is this one.
     fn choose<'a>(&'a self, _to: &'a Destination, _intents: &'a Intents) -> Option<Choosing<'a>> {
         None
     }

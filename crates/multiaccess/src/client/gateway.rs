@@ -72,8 +72,9 @@ impl Client {
         Ok(GatewayOr::Ways(found))
     }
 
-    /// Whether the manager has anything to say of gateways. It is asked once for each connection to it, without
-    /// a word of hosts: it would look them up over this host's networks, where all goes through the gateway.
+    /// Whether the manager has anything to say of gateways. It is asked once for each connection to it,
+    /// without a word of hosts: it would look them up over this host's networks, where all goes through the
+    /// gateway.
     pub(super) async fn names_gateway(&self) -> Result<bool, ClientError> {
         let link = self.link().await?;
         if let Some(known) = link.names_gateway.get() {

@@ -72,9 +72,9 @@ impl Decided {
         interfaces.next().is_some_and(|first| interfaces.any(|other| other != first))
     }
 
-    /// How many bytes to ask for first, to learn a size, where that is so many at least. Over a connection that
-    /// is open already it is what comes in a round trip: as long would be waited for the rest, with nothing on
-    /// the network. A new connection brings no more at first than its window.
+    /// How many bytes to ask for first, to learn a size, where that is so many at least. Over a connection
+    /// that is open already it is what comes in a round trip: as long would be waited for the rest, with
+    /// nothing on the network. A new connection brings no more at first than its window.
     pub(super) fn first_step(&self, least: u64, most: u64) -> u64 {
         let best = self.routes.first().map(|route| &route.way).filter(|way| way.reuse.is_some());
         let comes = best.and_then(|way| way.round_trip);

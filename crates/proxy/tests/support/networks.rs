@@ -102,8 +102,8 @@ impl World {
         Origin::on(listener, answer)
     }
 
-    /// Makes a link anew that was removed: interfaces with the old names and addresses, and other numbers. All
-    /// but the first can be.
+    /// Makes a link anew that was removed: interfaces with the old names and addresses, and other numbers.
+    /// All but the first can be.
     pub fn make_anew(&self, n: usize, shape: (u64, u64)) -> Link {
         connect(&self.lab, &self.client, &self.server, n, shape)
     }
