@@ -58,7 +58,7 @@ pub(crate) struct Http {
 /// Flags of everything that has an HTTP proxy in it.
 #[derive(Args)]
 pub(crate) struct HttpFlags {
-    /// At least so much is asked for first, to learn a size; 0: all
+    /// Asked for first at least, to learn a size; 0: all
     #[arg(long, value_name = "SIZE", default_value = "14000", value_parser = size)]
     first_step: u64,
     /// How many objects of a server come at a time; 0: all
