@@ -307,7 +307,9 @@ impl Case<'_> {
                 let open = self.ask.connections.iter().find(|open| open.id == id)?;
                 let number = self.paths.with_address(open.source)?;
                 let interface = self.paths.get(number)?.interface.to_string();
-                let round_trip = self.estimates.get(number.index()).and_then(PathEstimate::in_a_round_trip);
+                // What was decided for a few bytes is not to spend money on many.
+                let free = self.estimates.get(number.index()).filter(|known| !known.metered);
+                let round_trip = free.and_then(PathEstimate::in_a_round_trip);
                 let (reuse, source) = (Some(id), Some(open.source));
                 Some(Way { reuse, interface, source, round_trip, why, ..Way::default() })
             }

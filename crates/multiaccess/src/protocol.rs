@@ -264,8 +264,8 @@ pub struct Way {
     /// What is to be set on the socket.
     #[serde(skip_serializing_if = "is_default")]
     pub options: SocketOptions,
-    /// For an open connection: how many bytes come over its network in a round trip, if that is known. Who
-    /// asks for less first, to learn a size, waits longer for the rest than that takes.
+    /// For an open connection: how many bytes come over its network in a round trip, if that is known and
+    /// costs no money. Who asks for less first, to learn a size, waits longer for the rest than that takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip: Option<u64>,
     /// When the unit would be complete, in milliseconds from now, if that was reckoned.
