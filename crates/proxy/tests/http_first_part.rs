@@ -17,7 +17,7 @@ use whimbrel_lab::require;
 
 const SIZE: usize = 100_000;
 
-/// Two links of 20 Mbit/s that are known: the nearer one brings 250 KB in a round trip, the other one is twice
+/// Two links of 20 Mbit/s that are known: the nearer one brings 250 KB in a round trip, the other is twice
 /// as far. What is open over them stays so.
 fn far_and_known() -> (World, [Vec<TcpStream>; 2]) {
     let world = World::with(&[(50, 20), (100, 20)], "", |settings| settings.longest_first = 256 << 10);
