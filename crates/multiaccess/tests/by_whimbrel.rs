@@ -150,11 +150,10 @@ fn a_manager_that_knows_no_gateway_hears_nothing_of_where_a_program_behind_one_g
     watcher.ask(r#"{"id":7,"watch":{"decisions":true}}"#);
     let end = Instant::now() + Duration::from_secs(40);
     loop {
-        // For a moment it may not be known yet that there is another manager.
+        // For a moment the one before may still answer, or it is not known yet that there is another one.
         match reach(&running) {
             Ok(GatewayOr::Unanswered(why)) if why.contains("name no gateway") => break,
-            Ok(GatewayOr::Unanswered(why)) => assert!(Instant::now() < end, "{why}"),
-            other => panic!("{other:?}"),
+            other => assert!(Instant::now() < end, "{other:?}"),
         }
         std::thread::sleep(Duration::from_millis(100));
     }
