@@ -4,6 +4,7 @@ use futures_util::FutureExt;
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
 use crate::attend::driving;
-use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
+use crate::carrier::{CarrierKind, TcpCarrier, hands_on, kind_of, tune};
 use crate::endpoint_core::EndpointCore;
-use crate::front::{Fronted, Look};
+use crate::front::{Front, Fronted, Look};
 use crate::half_open::Place;
 use crate::locator::Locator;
 use crate::path_io::PathIo;
@@ -64,8 +65,17 @@ fn unless_taken(endpoint: &EndpointCore, mut came: Came) -> Option<Came> {
         return Some(came);
     }
     let Came { socket, remote, first, .. } = came;
-    front.take(Fronted { socket, remote, first });
+    give(&**front, CarrierKind::Tcp, Fronted { socket, remote, first });
     None
+}
+
+/// Gives a connection to the front, which has set on the listener what its socket needs, or does it now.
+fn give(front: &dyn Front, kind: CarrierKind, fronted: Fronted) {
+    if !hands_on(kind) && front.prepare(fronted.socket.as_fd()).is_err() {
+        // It has broken by now.
+        return;
+    }
+    front.take(fronted);
 }
 
 /// Reads what a socket has that was accepted just now, before the runtime knows whether there is something.
@@ -129,11 +139,15 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
         match looked {
             Ok(Ok(Look::Take)) => {
                 counted.was_none();
-                front.take(Fronted { socket, remote, first: ciphertext });
+                give(&**front, kind, Fronted { socket, remote, first: ciphertext });
                 return None;
             }
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return None,
+        }
+        // What it has from the listener is for those that the front takes.
+        if tune((&socket).into()).is_err() {
+            return None;
         }
     }
     let (config, sessions) = endpoint.tls.server.arriving();
@@ -324,7 +338,6 @@ mod tests {
 
     use super::*;
     use crate::Endpoint;
-    use crate::front::Front;
 
     /// More than a busy machine needs.
     const LIMIT: Duration = Duration::from_secs(20);
