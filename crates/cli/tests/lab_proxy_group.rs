@@ -1,5 +1,5 @@
-//! A group of relays between a server and its clients, each side in a network that lets nothing out but what its HTTP
-//! proxy connects.
+//! A group of relays between a server and its clients, each side in a network that lets nothing out but what
+//! its HTTP proxy connects.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/homes.rs"]

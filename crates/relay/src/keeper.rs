@@ -55,8 +55,8 @@ const CHECK: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(1);
 /// There, a relay is given up that cannot be reached within this.
 const REACH: Duration = Duration::from_millis(1500);
-/// The same where this network's HTTP proxy may lead there: it is asked after what leads there directly, and what is
-/// farther takes a round trip more.
+/// The same where this network's HTTP proxy may lead there: it is asked after what leads there directly, and
+/// what is farther takes a round trip more.
 const REACH_BY_PROXY: Duration = Duration::from_secs(4);
 /// There, the longest time between attempts.
 const LONGEST_BETWEEN_OTHERS: Duration = Duration::from_secs(5);

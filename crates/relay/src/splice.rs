@@ -49,8 +49,8 @@ pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
     pass_on_freely(&SockRef::from(socket))
 }
 
-/// The same for a socket that an endpoint has accepted, or the listener that hands it on: both have from the endpoint
-/// what is not set here.
+/// The same for a socket that an endpoint has accepted, or the listener that hands it on: both have from the
+/// endpoint what is not set here.
 pub(crate) fn tune_accepted(socket: SockRef<'_>) -> io::Result<()> {
     keep_alive(&socket)?;
     pass_on_freely(&socket)

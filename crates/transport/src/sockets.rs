@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use quinn::{ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -18,8 +17,10 @@ use crate::carrier::quic::{Fronting, Heard, Outlet, QuicConfig, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::monitor::AddressSet;
 
+mod accepting;
 mod open;
 
+pub(crate) use self::accepting::Accepting;
 pub use self::open::{OpenSockets, OpenSocketsError};
 
 const BACKLOG: i32 = 4096;
@@ -86,7 +87,7 @@ fn bound(socket: Socket, address: SocketAddr) -> io::Result<Socket> {
 
 /// Listens at an address.
 #[cfg(test)]
-pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<TcpListener> {
+pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<Accepting> {
     tcp_socket(address, kind).and_then(|socket| listening(socket, |_| Ok(())))
 }
 
@@ -94,11 +95,11 @@ pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<Tcp
 fn listening(
     socket: Socket,
     prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
-) -> io::Result<TcpListener> {
+) -> io::Result<Accepting> {
     tune(SockRef::from(&socket))?;
     prepare(socket.as_fd())?;
     socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
+    Accepting::new(socket)
 }
 
 /// Starts the tasks that serve sockets.
@@ -113,7 +114,7 @@ pub(crate) trait Serve {
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()>;
 
     /// For TCP connections that come in.
-    fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()>;
+    fn accept_tcp(&self, listener: Arc<Accepting>, kind: CarrierKind) -> JoinHandle<()>;
 
     /// For QUIC connections that come in, at this socket.
     fn accept_quic(
@@ -130,7 +131,7 @@ pub(crate) struct Bound {
     pub(crate) udp: Arc<QuicSocket>,
     quic: quinn::Endpoint,
     /// Where TCP connections come in; the task that takes them owns it.
-    listener: Option<Weak<TcpListener>>,
+    listener: Option<Weak<Accepting>>,
     /// Hears notices.
     hearing: JoinHandle<()>,
     /// Hears what the network says of what was sent.

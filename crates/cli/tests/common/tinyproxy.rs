@@ -8,8 +8,8 @@ use whimbrel_lab::{Host, HostChild};
 
 use crate::machines::{silent, wait_for_server};
 
-/// Starts one that connects to port 443 only, as such proxies do, for the network whose first three numbers are these.
-/// The host is 1 in it.
+/// Starts one that connects to port 443 only, as such proxies do, for the network whose first three numbers
+/// are these. The host is 1 in it.
 pub fn tinyproxy(host: &Host, network: &str, folder: &Path) -> HostChild {
     let file = folder.join(format!("tinyproxy-{network}.conf"));
     let listen = format!("Port 8888\nListen {network}.1\nAllow {network}.0/24\n");

@@ -173,8 +173,8 @@ fn socket(way: &Candidate, kind: CarrierKind) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// What a round trip along a way takes: how long it takes to connect, or where a `proxy` leads there, to have that
-/// connect. Nothing is said to the other end, and there is no limit but the system's.
+/// What a round trip along a way takes: how long it takes to connect, or where a `proxy` leads there, to have
+/// that connect. Nothing is said to the other end, and there is no limit but the system's.
 pub(crate) async fn round_trip(way: &Candidate, proxy: Option<&HttpProxy>) -> io::Result<Duration> {
     let socket = socket(way, CarrierKind::Tcp)?;
     let start = Instant::now();

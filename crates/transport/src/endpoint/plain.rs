@@ -65,8 +65,9 @@ impl Endpoint {
         }
     }
 
-    /// Whether its [HTTP proxy](crate::Config::http_proxy), if it has one, is asked for one of these addresses: what
-    /// leads there through that begins a moment later than what leads there directly, and takes round trips more.
+    /// Whether its [HTTP proxy](crate::Config::http_proxy), if it has one, is asked for one of these
+    /// addresses: what leads there through that begins a moment later than what leads there directly, and
+    /// takes round trips more.
     #[must_use]
     pub fn may_use_proxy(&self, to: &[SocketAddr]) -> bool {
         to.iter().any(|address| self.way_by_proxy(*address).is_some())

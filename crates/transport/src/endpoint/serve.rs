@@ -6,7 +6,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use quinn::ServerConfig;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -15,7 +14,7 @@ use crate::carrier::quic::{Fronting, Heard, QuicSocket};
 use crate::carrier::{CarrierKind, hands_on};
 use crate::endpoint_core::EndpointCore;
 use crate::notices::hear;
-use crate::sockets::Serve;
+use crate::sockets::{Accepting, Serve};
 
 impl Serve for Arc<EndpointCore> {
     fn front(&self) -> Fronting {
@@ -31,7 +30,7 @@ impl Serve for Arc<EndpointCore> {
         tokio::spawn(FutureExt::boxed(hear(self.clone(), socket, heard)))
     }
 
-    fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()> {
+    fn accept_tcp(&self, listener: Arc<Accepting>, kind: CarrierKind) -> JoinHandle<()> {
         tokio::spawn(FutureExt::boxed(accept_tcp(self.clone(), listener, kind)))
     }
 

@@ -17,9 +17,9 @@ use crate::locator::Locator;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Joiner {
-    /// A path through a relay was answered, over which a round trip takes so long. Measures what it takes to open a TCP
-    /// connection to each of the server's relays, from where the path comes and by the HTTP proxy if it leads through
-    /// that, if there are several and that is not known. For this nobody waits.
+    /// A path through a relay was answered, over which a round trip takes so long. Measures what it takes to
+    /// open a TCP connection to each of the server's relays, from where the path comes and by the HTTP proxy
+    /// if it leads through that, if there are several and that is not known. For this nobody waits.
     pub(super) fn weigh(&self, place: RelayedAddr, rtt: Duration, path: &Candidate) {
         let (distances, now) = (&self.endpoint.distances, Instant::now());
         distances.note_place(place, rtt, now);
@@ -42,9 +42,9 @@ impl Joiner {
     }
 }
 
-/// The ways along which it is measured how far a relay is, one after the other until one leads there. Where a path
-/// goes through the HTTP proxy, nothing goes directly to what that is asked for; where a path goes directly, that may
-/// be true of datagrams alone, and TCP go through the proxy.
+/// The ways along which it is measured how far a relay is, one after the other until one leads there. Where a
+/// path goes through the HTTP proxy, nothing goes directly to what that is asked for; where a path goes
+/// directly, that may be true of datagrams alone, and TCP go through the proxy.
 fn ways_to(
     relay: SocketAddr,
     path: &Candidate,
