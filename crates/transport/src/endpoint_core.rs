@@ -63,7 +63,7 @@ pub(crate) struct EndpointCore {
     /// One search for a port at a time, and so many.
     pub(crate) searches: tokio::sync::Mutex<Allowance>,
     /// Plain connections that are being opened through the HTTP proxy.
-    pub(crate) proxy_turns: tokio::sync::Semaphore,
+    pub(crate) proxy_turns: Arc<tokio::sync::Semaphore>,
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
     pub(crate) policy: Arc<PathPolicy>,

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use quinn::{ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -18,8 +17,10 @@ use crate::carrier::quic::{Fronting, Heard, Outlet, QuicConfig, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::monitor::AddressSet;
 
+mod accepting;
 mod open;
 
+pub(crate) use self::accepting::Accepting;
 pub use self::open::{OpenSockets, OpenSocketsError};
 
 const BACKLOG: i32 = 4096;
@@ -86,14 +87,19 @@ fn bound(socket: Socket, address: SocketAddr) -> io::Result<Socket> {
 
 /// Listens at an address.
 #[cfg(test)]
-pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<TcpListener> {
-    tcp_socket(address, kind).and_then(listening)
+pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<Accepting> {
+    tcp_socket(address, kind).and_then(|socket| listening(socket, |_| Ok(())))
 }
 
-fn listening(socket: Socket) -> io::Result<TcpListener> {
+/// Listens on a socket that somebody has yet to `prepare`.
+fn listening(
+    socket: Socket,
+    prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> io::Result<Accepting> {
     tune(SockRef::from(&socket))?;
+    prepare(socket.as_fd())?;
     socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
+    Accepting::new(socket)
 }
 
 /// Starts the tasks that serve sockets.
@@ -101,11 +107,14 @@ pub(crate) trait Serve {
     /// What sees datagrams first.
     fn front(&self) -> Fronting;
 
+    /// Sets on a listener what those need who see connections first.
+    fn prepare(&self, listener: BorrowedFd<'_>, kind: CarrierKind) -> io::Result<()>;
+
     /// For notices.
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()>;
 
     /// For TCP connections that come in.
-    fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()>;
+    fn accept_tcp(&self, listener: Arc<Accepting>, kind: CarrierKind) -> JoinHandle<()>;
 
     /// For QUIC connections that come in, at this socket.
     fn accept_quic(
@@ -122,7 +131,7 @@ pub(crate) struct Bound {
     pub(crate) udp: Arc<QuicSocket>,
     quic: quinn::Endpoint,
     /// Where TCP connections come in; the task that takes them owns it.
-    listener: Option<Weak<TcpListener>>,
+    listener: Option<Weak<Accepting>>,
     /// Hears notices.
     hearing: JoinHandle<()>,
     /// Hears what the network says of what was sent.
@@ -285,7 +294,9 @@ impl Sockets {
         for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| bound.listener.is_none()) {
             let address = SocketAddr::new(ip, port);
             let open = self.open.as_mut().and_then(|open| open.take_tcp(ip));
-            match open.map_or_else(|| tcp_socket(address, kind), Ok).and_then(listening) {
+            let socket = open.map_or_else(|| tcp_socket(address, kind), Ok);
+            let prepare = |listener: BorrowedFd<'_>| serve.prepare(listener, kind);
+            match socket.and_then(|socket| listening(socket, prepare)) {
                 Ok(listener) => {
                     let listener = Arc::new(listener);
                     bound.listener = Some(Arc::downgrade(&listener));
@@ -299,6 +310,13 @@ impl Sockets {
             self.listening = Some(kind);
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Sets on the listeners that are there what those need who see connections first.
+    pub(crate) fn prepare(&self, serve: &impl Serve) -> io::Result<()> {
+        let Some(kind) = self.listening else { return Ok(()) };
+        let mut listeners = self.bound.values().filter_map(|bound| bound.listener.as_ref()?.upgrade());
+        listeners.try_for_each(|listener| serve.prepare(listener.as_fd(), kind))
     }
 
     /// The address that the socket of the target's family is bound to.

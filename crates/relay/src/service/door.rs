@@ -1,7 +1,10 @@
 //! Tells what is the relay's of what comes over TCP.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use socket2::SockRef;
 use whimbrel_base::RelayToken;
 use whimbrel_transport::{Front, Fronted, Look};
 
@@ -33,6 +36,10 @@ fn kind(first: &[u8]) -> Kind {
 }
 
 impl Front for Door {
+    fn prepare(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        tune_accepted(SockRef::from(&socket))
+    }
+
     fn look(&self, first: &[u8]) -> Look {
         match kind(first) {
             Kind::Partial => Look::More,
@@ -43,9 +50,6 @@ impl Front for Door {
 
     fn take(&self, fronted: Fronted) {
         let shared = self.0.clone();
-        if tune_accepted(&fronted.socket).is_err() {
-            return;
-        }
         match kind(&fronted.first) {
             Kind::Spare => shared.offered(fronted),
             Kind::Client(token) => shared.client(token, fronted),
@@ -63,7 +67,6 @@ impl Front for Door {
 mod tests {
     use std::time::Duration;
 
-    use socket2::SockRef;
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::mpsc;
@@ -78,6 +81,10 @@ mod tests {
     struct Taker(mpsc::UnboundedSender<Fronted>);
 
     impl Front for Taker {
+        fn prepare(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+            tune_accepted(SockRef::from(&socket))
+        }
+
         fn look(&self, _: &[u8]) -> Look {
             Look::Take
         }
@@ -95,22 +102,33 @@ mod tests {
         (nodelay, keepalive, socket.tcp_user_timeout().unwrap(), socket.tcp_notsent_lowat().unwrap())
     }
 
-    /// By what it has from the endpoint's listener, and what is set when it comes.
-    #[tokio::test]
-    async fn a_socket_that_comes_to_a_relay_is_set_up_like_one_that_is_handed_over_to_it() {
+    /// What comes to an endpoint, whose front is set before it listens or afterwards.
+    async fn came(is_first: bool) -> Fronted {
         let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
         let (taken, mut came) = mpsc::unbounded_channel();
-        endpoint.set_front(Arc::new(Taker(taken)));
+        let taker = Arc::new(Taker(taken));
+        if is_first {
+            endpoint.set_front(taker.clone());
+        }
         let _listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        // The first one stays.
+        endpoint.set_front(taker);
         let mut client = TcpStream::connect(("127.0.0.1", endpoint.port())).await.unwrap();
         client.write_all(b"?").await.unwrap();
-        let fronted = tokio::time::timeout(LIMIT, came.recv()).await.unwrap().unwrap();
-        tune_accepted(&fronted.socket).unwrap();
+        tokio::time::timeout(LIMIT, came.recv()).await.unwrap().unwrap()
+    }
 
+    /// By what it has from the endpoint's listener alone.
+    #[tokio::test]
+    async fn a_socket_that_comes_to_a_relay_is_set_up_like_one_that_is_handed_over_to_it() {
         let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = TcpStream::connect(plain.local_addr().unwrap()).await.unwrap();
-        assert_ne!(options(&fronted.socket), options(&other));
+        let before = options(&other);
         tune(&other).unwrap();
-        assert_eq!(options(&fronted.socket), options(&other));
+        for is_first in [true, false] {
+            let came = options(&came(is_first).await.socket);
+            assert_ne!(came, before);
+            assert_eq!(came, options(&other));
+        }
     }
 }

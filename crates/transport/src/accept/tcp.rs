@@ -3,25 +3,27 @@
 use futures_util::FutureExt;
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use tokio::io::Interest;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use whimbrel_base::{EndpointId, RelayedAddr};
 use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
 use crate::attend::driving;
-use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
+use crate::carrier::{CarrierKind, TcpCarrier, hands_on, kind_of, tune};
 use crate::endpoint_core::EndpointCore;
-use crate::front::{Fronted, Look};
+use crate::front::{Front, Fronted, Look};
 use crate::half_open::Place;
 use crate::locator::Locator;
 use crate::path_io::PathIo;
 use crate::shared::Shared;
+use crate::sockets::Accepting;
 use crate::tls::{ArrivingSessions, TlsChannel};
 
 /// Enough for a handshake and a first flight.
@@ -34,13 +36,13 @@ thread_local! {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until the listener's task is aborted.
-pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpListener>, kind: CarrierKind) {
+pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<Accepting>, kind: CarrierKind) {
     loop {
-        match listener.accept().await {
-            Ok((socket, remote)) => {
-                let came = Came { socket, remote, kind, relay: None, first: Vec::new() };
+        let accepted = listener.accept().await;
+        match accepted.and_then(|(socket, remote)| came(&endpoint, socket, remote, kind)) {
+            Ok(came) => {
                 if let Some(came) = unless_taken(&endpoint, came) {
-                    let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
+                    let place = endpoint.half_open.add(came.remote.ip(), endpoint.config.max_half_open);
                     tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
                 }
             }
@@ -52,25 +54,46 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpLis
     }
 }
 
+/// Makes the runtime watch a connection that was accepted. What is there already for the front to look at is
+/// read before: otherwise the runtime would tell of it afterwards, and whoever waits for more would look for
+/// it.
+fn came(
+    endpoint: &EndpointCore,
+    socket: StdTcpStream,
+    remote: SocketAddr,
+    kind: CarrierKind,
+) -> io::Result<Came> {
+    let mut first = Vec::new();
+    if kind != CarrierKind::Mptcp && endpoint.front.get().is_some() {
+        read_present(&socket, &mut first);
+    }
+    Ok(Came { socket: TcpStream::from_std(socket)?, remote, relay: None, kind, first })
+}
+
 /// Gives a connection to the front if what it begins with is there already, and says that it is not for this
 /// endpoint: it needs neither a task nor a place, nor a limit of time. Returns all others, with what was read
 /// of them.
-fn unless_taken(endpoint: &EndpointCore, mut came: Came) -> Option<Came> {
-    let Some(front) = endpoint.front.get().filter(|_| came.kind != CarrierKind::Mptcp) else {
-        return Some(came);
-    };
-    read_present(&came.socket, &mut came.first);
+fn unless_taken(endpoint: &EndpointCore, came: Came) -> Option<Came> {
+    let Some(front) = endpoint.front.get() else { return Some(came) };
     if came.first.is_empty() || front.look(&came.first) != Look::Take {
         return Some(came);
     }
-    let Came { socket, remote, first, .. } = came;
-    front.take(Fronted { socket, remote, first });
+    let Came { socket, remote, kind, first, .. } = came;
+    give(&**front, kind, Fronted { socket, remote, first });
     None
 }
 
-/// Reads what a socket has that was accepted just now, before the runtime knows whether there is something.
-/// What goes wrong is found again by whoever reads next.
-fn read_present(socket: &TcpStream, into: &mut Vec<u8>) {
+/// Gives a connection to the front, which has set on the listener what its socket needs, or does it now.
+fn give(front: &dyn Front, kind: CarrierKind, fronted: Fronted) {
+    if !hands_on(kind) && front.prepare(fronted.socket.as_fd()).is_err() {
+        // It has broken by now.
+        return;
+    }
+    front.take(fronted);
+}
+
+/// Reads what a socket has that was accepted just now. What goes wrong is found again by whoever reads next.
+fn read_present(socket: &StdTcpStream, into: &mut Vec<u8>) {
     READ_BUFFER.with_borrow_mut(|buffer| {
         if let Ok((count, _)) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty()) {
             into.extend_from_slice(&buffer[..count]);
@@ -129,11 +152,15 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
         match looked {
             Ok(Ok(Look::Take)) => {
                 counted.was_none();
-                front.take(Fronted { socket, remote, first: ciphertext });
+                give(&**front, kind, Fronted { socket, remote, first: ciphertext });
                 return None;
             }
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return None,
+        }
+        // What it has from the listener is for those that the front takes.
+        if tune((&socket).into()).is_err() {
+            return None;
         }
     }
     let (config, sessions) = endpoint.tls.server.arriving();
@@ -321,10 +348,10 @@ mod tests {
     use std::sync::Mutex;
 
     use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
 
     use super::*;
     use crate::Endpoint;
-    use crate::front::Front;
 
     /// More than a busy machine needs.
     const LIMIT: Duration = Duration::from_secs(20);
@@ -348,7 +375,7 @@ mod tests {
     }
 
     /// A client, and its connection as it was accepted, with these bytes in the kernel.
-    async fn came(bytes: &[u8]) -> (TcpStream, Came) {
+    async fn accepted(bytes: &[u8]) -> (TcpStream, StdTcpStream, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.write_all(bytes).await.unwrap();
@@ -356,7 +383,7 @@ mod tests {
         if !bytes.is_empty() {
             tokio::time::timeout(LIMIT, socket.readable()).await.unwrap().unwrap();
         }
-        (client, Came { socket, remote, relay: None, kind: CarrierKind::Tcp, first: Vec::new() })
+        (client, socket.into_std().unwrap(), remote)
     }
 
     #[tokio::test]
@@ -365,7 +392,8 @@ mod tests {
         let taker = Arc::new(Taker::default());
         endpoint.set_front(taker.clone());
         for bytes in [&b"take this"[..], b"ta", b"pass", b""] {
-            let (_client, came) = came(bytes).await;
+            let (_client, socket, remote) = accepted(bytes).await;
+            let came = came(endpoint.inner(), socket, remote, CarrierKind::Tcp).unwrap();
             let left = unless_taken(endpoint.inner(), came).map(|came| came.first);
             let taken = taker.0.lock().unwrap().pop().map(|fronted| fronted.first);
             match bytes {
@@ -379,14 +407,16 @@ mod tests {
     async fn what_was_read_already_is_looked_at_before_more_is_waited_for() {
         let taker = Taker::default();
         for (bytes, expected) in [(&b"take"[..], Look::Take), (&b"pass"[..], Look::Pass)] {
-            let (_client, came) = came(b"").await;
+            let (_client, socket, _) = accepted(b"").await;
+            let socket = TcpStream::from_std(socket).unwrap();
             let mut first = bytes.to_vec();
-            let looking = look(&came.socket, &mut first, |first| taker.look(first));
+            let looking = look(&socket, &mut first, |first| taker.look(first));
             assert_eq!(tokio::time::timeout(LIMIT, looking).await.unwrap().unwrap(), expected);
         }
-        let (mut client, came) = came(b"ta").await;
+        let (mut client, socket, _) = accepted(b"ta").await;
+        let socket = TcpStream::from_std(socket).unwrap();
         let mut first = Vec::new();
-        let looking = look(&came.socket, &mut first, |first| taker.look(first));
+        let looking = look(&socket, &mut first, |first| taker.look(first));
         let (told, sent) = tokio::join!(tokio::time::timeout(LIMIT, looking), client.write_all(b"ke"));
         sent.unwrap();
         assert_eq!((told.unwrap().unwrap(), &first[..]), (Look::Take, &b"take"[..]));
