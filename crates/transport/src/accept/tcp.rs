@@ -125,7 +125,7 @@ fn own(socket: &TcpStream, set_up: SetUp) -> io::Result<()> {
     if set_up == SetUp::ForPath {
         return Ok(());
     }
-    // A front may have had it set on the listener. Paths have heartbeats of their own, no more than they need.
+    // A front may have set it on the listener. Paths have heartbeats of their own, no more than they need.
     SockRef::from(socket).set_keepalive(false)?;
     tune(SockRef::from(socket))
 }

@@ -21,8 +21,8 @@ pub(crate) struct Accepting {
 }
 
 impl Accepting {
-    /// What accepts from a socket that listens and does not block, and had its options before anybody came if it
-    /// `is_new`. Must be called inside a tokio runtime.
+    /// What accepts from a socket that listens and does not block, and had its options before anybody came if
+    /// it `is_new`. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// When the runtime cannot watch it.
@@ -40,8 +40,8 @@ impl Accepting {
         outcome
     }
 
-    /// Whether the connection that was accepted last has its options as they are: those that wait have them as
-    /// they were when they came, and so have all until none was left once.
+    /// Whether the connection that was accepted last has the options as they are: those that wait have them
+    /// as they were when they came, and so may all until none was left once.
     pub(crate) fn is_even(&self) -> bool {
         self.is_even.load(Ordering::Relaxed)
     }
