@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 /// Until then each of them holds a place among the peers in their handshake, with their bounds in number and
 /// time; one that has said enough when it is accepted needs none.
 pub trait Front: Send + Sync + 'static {
-    /// Sets on a TCP socket what one needs that is [taken](Self::take). On a listener, where those that it
-    /// accepts have it from there; otherwise on each before it is taken. What is not taken is set up for the
-    /// endpoint again. By default nothing.
+    /// Sets on a TCP socket what one needs that is [taken](Self::take), beside what the endpoint sets. On a
+    /// listener, where those that come from then on have it from there; otherwise on each before it is taken.
+    /// What is not taken is set up for the endpoint again, without keep-alive. By default nothing.
     ///
     /// # Errors
     /// Those of setsockopt(2).

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -88,27 +88,20 @@ fn bound(socket: Socket, address: SocketAddr) -> io::Result<Socket> {
 /// Listens at an address.
 #[cfg(test)]
 pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<Accepting> {
-    tcp_socket(address, kind).and_then(|socket| listening(socket, |_| Ok(())))
+    tcp_socket(address, kind).and_then(|socket| listening(socket, false))
 }
 
-/// Listens on a socket that somebody has yet to `prepare`.
-fn listening(
-    socket: Socket,
-    prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
-) -> io::Result<Accepting> {
+/// Listens on a socket, on which somebody may wait already if it was `handed_over`.
+fn listening(socket: Socket, handed_over: bool) -> io::Result<Accepting> {
     tune(SockRef::from(&socket))?;
-    prepare(socket.as_fd())?;
     socket.listen(BACKLOG)?;
-    Accepting::new(socket)
+    Accepting::new(socket, !handed_over)
 }
 
 /// Starts the tasks that serve sockets.
 pub(crate) trait Serve {
     /// What sees datagrams first.
     fn front(&self) -> Fronting;
-
-    /// Sets on a listener what those need who see connections first.
-    fn prepare(&self, listener: BorrowedFd<'_>, kind: CarrierKind) -> io::Result<()>;
 
     /// For notices.
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()>;
@@ -294,9 +287,9 @@ impl Sockets {
         for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| bound.listener.is_none()) {
             let address = SocketAddr::new(ip, port);
             let open = self.open.as_mut().and_then(|open| open.take_tcp(ip));
+            let handed_over = open.is_some();
             let socket = open.map_or_else(|| tcp_socket(address, kind), Ok);
-            let prepare = |listener: BorrowedFd<'_>| serve.prepare(listener, kind);
-            match socket.and_then(|socket| listening(socket, prepare)) {
+            match socket.and_then(|socket| listening(socket, handed_over)) {
                 Ok(listener) => {
                     let listener = Arc::new(listener);
                     bound.listener = Some(Arc::downgrade(&listener));
@@ -310,13 +303,6 @@ impl Sockets {
             self.listening = Some(kind);
         }
         failure.map_or(Ok(()), Err)
-    }
-
-    /// Sets on the listeners that are there what those need who see connections first.
-    pub(crate) fn prepare(&self, serve: &impl Serve) -> io::Result<()> {
-        let Some(kind) = self.listening else { return Ok(()) };
-        let mut listeners = self.bound.values().filter_map(|bound| bound.listener.as_ref()?.upgrade());
-        listeners.try_for_each(|listener| serve.prepare(listener.as_fd(), kind))
     }
 
     /// The address that the socket of the target's family is bound to.

@@ -65,12 +65,13 @@ impl Front for Door {
 #[cfg(all(test, target_os = "linux"))]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::net::UdpSocket;
     use std::time::Duration;
 
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::mpsc;
-    use whimbrel_transport::{Allow, Endpoint, ListenOptions};
+    use whimbrel_transport::{Allow, Endpoint, ListenOptions, OpenSockets};
 
     use super::*;
     use crate::splice::tune;
@@ -102,33 +103,72 @@ mod tests {
         (nodelay, keepalive, socket.tcp_user_timeout().unwrap(), socket.tcp_notsent_lowat().unwrap())
     }
 
-    /// What comes to an endpoint, whose front is set before it listens or afterwards.
-    async fn came(is_first: bool) -> Fronted {
-        let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
+    /// When an endpoint's front is set, and where it listens.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Case {
+        FirstTheFront,
+        FirstTheListener,
+        /// Before that, on a listener on which somebody waits.
+        HandedOver,
+    }
+
+    /// A listener with nothing set on it, and the socket for datagrams beside it.
+    fn handed_over() -> (std::net::TcpListener, UdpSocket) {
+        loop {
+            let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            // The same port may be taken for UDP.
+            if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()) {
+                return (tcp, udp);
+            }
+        }
+    }
+
+    /// The options of what is taken, of three that come one after the other.
+    async fn taken(case: Case) -> Vec<(bool, bool, Option<Duration>, u32)> {
+        let (builder, mut waiting) = (Endpoint::builder(), Vec::new());
+        let builder = if case == Case::HandedOver {
+            let (tcp, udp) = handed_over();
+            let mut client = TcpStream::connect(tcp.local_addr().unwrap()).await.unwrap();
+            client.write_all(b"?").await.unwrap();
+            waiting.push(client);
+            builder.sockets(OpenSockets::new(vec![tcp], vec![udp]).unwrap())
+        } else {
+            builder.ip([127, 0, 0, 1].into())
+        };
+        let endpoint = builder.bind().await.unwrap();
         let (taken, mut came) = mpsc::unbounded_channel();
         let taker = Arc::new(Taker(taken));
-        if is_first {
+        if case != Case::FirstTheListener {
             endpoint.set_front(taker.clone());
         }
         let _listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
         // The first one stays.
         endpoint.set_front(taker);
-        let mut client = TcpStream::connect(("127.0.0.1", endpoint.port())).await.unwrap();
-        client.write_all(b"?").await.unwrap();
-        tokio::time::timeout(LIMIT, came.recv()).await.unwrap().unwrap()
+        let mut all = Vec::new();
+        while all.len() < 3 {
+            if waiting.is_empty() {
+                let mut client = TcpStream::connect(("127.0.0.1", endpoint.port())).await.unwrap();
+                client.write_all(b"?").await.unwrap();
+                waiting.push(client);
+            }
+            let fronted: Fronted = tokio::time::timeout(LIMIT, came.recv()).await.unwrap().unwrap();
+            all.push(options(&fronted.socket));
+            waiting.clear();
+        }
+        all
     }
 
-    /// By what it has from the endpoint's listener alone.
+    /// The first one because it is set up by itself, those after it by what they have from the listener.
     #[tokio::test]
     async fn a_socket_that_comes_to_a_relay_is_set_up_like_one_that_is_handed_over_to_it() {
         let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = TcpStream::connect(plain.local_addr().unwrap()).await.unwrap();
         let before = options(&other);
         tune(&other).unwrap();
-        for is_first in [true, false] {
-            let came = options(&came(is_first).await.socket);
-            assert_ne!(came, before);
-            assert_eq!(came, options(&other));
+        let expected = options(&other);
+        assert_ne!(expected, before);
+        for case in [Case::FirstTheFront, Case::FirstTheListener, Case::HandedOver] {
+            assert_eq!(taken(case).await, [expected; 3], "{case:?}");
         }
     }
 }

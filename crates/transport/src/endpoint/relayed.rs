@@ -24,13 +24,8 @@ use crate::observing::answer_beside;
 impl Endpoint {
     /// Has `front` look at TCP connections before this endpoint does. Once; later calls change nothing.
     pub fn set_front(&self, front: Arc<dyn Front>) {
-        let core = self.inner();
         // The first one stays, as is said.
-        if core.front.set(front).is_ok()
-            && let Err(error) = lock(&core.sockets).prepare(core)
-        {
-            tracing::warn!(%error, "a listener cannot be set up for what sees connections first");
-        }
+        let _ = self.inner().front.set(front);
     }
 
     /// Has `front` look at datagrams before this endpoint does. Once; later calls change nothing.

@@ -1,8 +1,6 @@
 //! Which tasks serve an endpoint's sockets.
 
 use futures_util::FutureExt;
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use quinn::ServerConfig;
@@ -10,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::accept::{Entrance, accept_quic, accept_tcp};
+use crate::carrier::CarrierKind;
 use crate::carrier::quic::{Fronting, Heard, QuicSocket};
-use crate::carrier::{CarrierKind, hands_on};
 use crate::endpoint_core::EndpointCore;
 use crate::notices::hear;
 use crate::sockets::{Accepting, Serve};
@@ -19,11 +17,6 @@ use crate::sockets::{Accepting, Serve};
 impl Serve for Arc<EndpointCore> {
     fn front(&self) -> Fronting {
         self.datagram_front.clone()
-    }
-
-    fn prepare(&self, listener: BorrowedFd<'_>, kind: CarrierKind) -> io::Result<()> {
-        let front = self.front.get().filter(|_| hands_on(kind));
-        front.map_or(Ok(()), |front| front.prepare(listener))
     }
 
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()> {
