@@ -11,7 +11,7 @@ use crate::draft::{Draft, SMALL_FRAME};
 use crate::error::{DecodeError, ProtocolError};
 use crate::frame::{self, Frame, Piece, Step};
 use crate::ids::PathId;
-use crate::message::sender::Chance;
+use crate::message::sender::{Chance, Together};
 use crate::message::turns::Levels;
 use crate::path::{Flying, Leaver, Path};
 use crate::session::messages::Portion;
@@ -131,6 +131,13 @@ impl Connection {
             }
             let chance = Chance { datagram: chance.datagram.saturating_sub(taken), ..chance };
             let portion = Portion { chunk: chance.datagram, levels, now: age, chance };
+            let (known, most) = (leavers.len(), MOST_TOGETHER - leavers.len());
+            let together = Together { room: chance.datagram, most, out: &mut *out, leavers: &mut *leavers };
+            if self.session.put_datagram_run(portion, &mut self.pacing, together) {
+                let bytes = leavers[known..].iter().map(|leaver| leaver.size.max(1)).sum();
+                waiting = waiting.saturating_sub(bytes);
+                continue;
+            }
             let beside = beside || waiting > LITTLE;
             let put = self.session.put_datagram(portion, beside, &mut self.pacing, out, &mut self.events);
             let Some(leaver) = put else { return };
@@ -273,7 +280,7 @@ impl Connection {
         let answered = path.datagrams.leaving.answer(now, round_trip, came, promptly)?;
         let age = self.clock.since_begin(now);
         for flying in &answered.arrived {
-            self.session.messages.sender.delivered(age, flying.id, 0..flying.size, &mut self.events);
+            self.session.messages.sender.all_delivered(age, flying.ids(), &mut self.events);
         }
         self.datagrams_lost(&answered.lost);
         Ok(!answered.arrived.is_empty())
@@ -282,7 +289,7 @@ impl Connection {
     pub(super) fn datagrams_lost(&mut self, lost: &[Flying]) {
         // What was late has gone again.
         for flying in lost.iter().filter(|flying| !flying.repeated) {
-            self.session.messages.sender.come_back(flying.id, 0..flying.size, &mut self.events);
+            self.session.messages.sender.all_come_back(flying.ids(), &mut self.events);
         }
     }
 

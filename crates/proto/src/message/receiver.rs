@@ -16,6 +16,9 @@ use crate::error::ProtocolError;
 use crate::event::{Event, Events};
 use crate::frame::{MessageHeader, Place, Skip};
 
+/// What a peer is told that sends messages all the same.
+const TAKES_NONE: &str = "this side said that it takes no messages";
+
 /// A message that is whole.
 #[derive(Debug)]
 struct Whole {
@@ -42,10 +45,30 @@ struct Inflow {
     class: Class,
     /// Messages that arrived whole, or will not come.
     settled: Seen,
+    /// Its own order, once a message of it arrived that belongs to no group.
+    order: Option<Box<Order<Whole>>>,
+}
+
+impl Inflow {
+    fn new(class: Class) -> Self {
+        Self { class, settled: Seen::default(), order: None }
+    }
+
+    /// Checks that a message of a class may arrive under a number. True if it has its end.
+    #[inline]
+    fn is_settled(&self, flow: u64, number: u64, class: Class) -> Result<bool, ProtocolError> {
+        if self.class != class {
+            return Err(ProtocolError::Message(flow, "the class of a flow cannot change"));
+        }
+        if !self.settled.admits(number) {
+            return Err(ProtocolError::Message(flow, "too many messages of a flow are without an end"));
+        }
+        Ok(self.settled.contains(number))
+    }
 }
 
 /// Who shares an order: a flow alone, or a group of flows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OrderOf {
     Flow(u64),
     Group(u64),
@@ -100,7 +123,8 @@ impl Arrived {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     flows: BTreeMap<u64, Inflow>,
-    orders: BTreeMap<OrderOf, Order<Whole>>,
+    /// Those of groups.
+    groups: BTreeMap<u64, Order<Whole>>,
     /// Messages of which a part is here, by flow and number.
     partial: BTreeMap<(u64, u64), Partial>,
     /// Pieces of them that lie apart from each other.
@@ -121,7 +145,7 @@ impl Receiver {
     pub(crate) fn new(window: u64) -> Self {
         Self {
             flows: BTreeMap::new(),
-            orders: BTreeMap::new(),
+            groups: BTreeMap::new(),
             partial: BTreeMap::new(),
             pieces: 0,
             arrived: Arrived::default(),
@@ -167,6 +191,9 @@ impl Receiver {
         data: &[u8],
         events: &mut Events,
     ) -> Result<(), ProtocolError> {
+        if data.len() as u64 == size && self.partial.is_empty() && header.place.is_none() {
+            return self.at_once(&header, data, events);
+        }
         let key = (header.flow, header.number);
         if self.is_settled(header.flow, header.number, header.class)? {
             self.counts.duplicates += 1;
@@ -204,6 +231,54 @@ impl Receiver {
         Ok(())
     }
 
+    /// A message of no group arrives in one piece, while no other is here in part: what takes most of the time
+    /// where many come.
+    #[inline]
+    fn at_once(
+        &mut self,
+        header: &MessageHeader,
+        data: &[u8],
+        events: &mut Events,
+    ) -> Result<(), ProtocolError> {
+        let MessageHeader { flow, number, class, tag, .. } = *header;
+        if !self.open {
+            return Err(ProtocolError::Message(flow, TAKES_NONE));
+        }
+        let inflow = self.flows.entry(flow).or_insert_with(|| Inflow::new(class));
+        if inflow.is_settled(flow, number, class)? {
+            self.counts.duplicates += 1;
+            return Ok(());
+        }
+        // The number, which is admitted, is its place.
+        self.credit.receive(cost(data.len() as u64))?;
+        inflow.settled.insert(number);
+        self.counts.received += 1;
+        self.held += data.len() as u64;
+        let whole = Whole { flow, class, tag, data: data.to_vec() };
+        if !class.sequenced {
+            self.arrived.deliver(whole, events);
+            return Ok(());
+        }
+        let (_, epoch, index) = place_of(header);
+        let order = inflow.order.get_or_insert_default();
+        match order.arrive(class.reliable, epoch, index, whole) {
+            Verdict::Deliver(whole) => {
+                self.arrived.deliver(whole, events);
+                self.arrived.deliver_from(order, events);
+            }
+            Verdict::Stale(whole) => self.discard(&whole),
+            Verdict::Waits => {}
+        }
+        Ok(())
+    }
+
+    /// A message came too late.
+    fn discard(&mut self, whole: &Whole) {
+        self.counts.discarded += 1;
+        self.held -= whole.data.len() as u64;
+        self.give_back(whole.cost());
+    }
+
     /// A message will not come, or not whole.
     pub(crate) fn skip(&mut self, skip: Skip, events: &mut Events) -> Result<(), ProtocolError> {
         let Skip { header, size } = skip;
@@ -225,7 +300,7 @@ impl Receiver {
         self.settle(header.flow, header.number);
         if header.class.sequenced && header.class.reliable {
             let (of, epoch, _) = place_of(&header);
-            let order = self.orders.entry(of).or_default();
+            let order = order_of(&mut self.flows, &mut self.groups, of, header.class);
             order.skip(epoch);
             self.arrived.deliver_from(order, events);
         }
@@ -234,16 +309,9 @@ impl Receiver {
 
     fn is_settled(&mut self, flow: u64, number: u64, class: Class) -> Result<bool, ProtocolError> {
         if !self.open {
-            return Err(ProtocolError::Message(flow, "this side said that it takes no messages"));
+            return Err(ProtocolError::Message(flow, TAKES_NONE));
         }
-        let inflow = self.flows.entry(flow).or_insert(Inflow { class, settled: Seen::default() });
-        if inflow.class != class {
-            return Err(ProtocolError::Message(flow, "the class of a flow cannot change"));
-        }
-        if !inflow.settled.admits(number) {
-            return Err(ProtocolError::Message(flow, "too many messages of a flow are without an end"));
-        }
-        Ok(inflow.settled.contains(number))
+        self.flows.entry(flow).or_insert_with(|| Inflow::new(class)).is_settled(flow, number, class)
     }
 
     fn check_place(&self, header: &MessageHeader) -> Result<(), ProtocolError> {
@@ -251,7 +319,10 @@ impl Receiver {
             return Ok(());
         }
         let (of, epoch, _) = place_of(header);
-        let order = self.orders.get(&of);
+        let order = match of {
+            OrderOf::Flow(flow) => self.flows.get(&flow).and_then(|inflow| inflow.order.as_deref()),
+            OrderOf::Group(group) => self.groups.get(&group),
+        };
         if !order.map_or(epoch < super::NUMBER_WINDOW, |order| order.admits(epoch)) {
             return Err(ProtocolError::Message(
                 header.flow,
@@ -276,17 +347,13 @@ impl Receiver {
             return self.arrived.deliver(whole, events);
         }
         let (of, epoch, index) = place_of(&header);
-        let order = self.orders.entry(of).or_default();
+        let order = order_of(&mut self.flows, &mut self.groups, of, class);
         match order.arrive(class.reliable, epoch, index, whole) {
             Verdict::Deliver(whole) => {
                 self.arrived.deliver(whole, events);
                 self.arrived.deliver_from(order, events);
             }
-            Verdict::Stale(whole) => {
-                self.counts.discarded += 1;
-                self.held -= whole.data.len() as u64;
-                self.give_back(whole.cost());
-            }
+            Verdict::Stale(whole) => self.discard(&whole),
             Verdict::Waits => {}
         }
     }
@@ -317,8 +384,16 @@ impl Receiver {
 
     /// Messages that are here in part, that wait for others, or that wait to be taken.
     pub(crate) fn len(&self) -> usize {
-        let waiting: usize = self.orders.values().map(Order::len).sum();
+        let waiting: usize = self.orders().map(|(_, order)| order.len()).sum();
         self.partial.len() + waiting + self.arrived.len()
+    }
+
+    /// All orders: those of flows, then those of groups.
+    fn orders(&self) -> impl Iterator<Item = (OrderOf, &Order<Whole>)> {
+        let flows = self.flows.iter();
+        let of_flows =
+            flows.filter_map(|(flow, inflow)| Some((OrderOf::Flow(*flow), inflow.order.as_deref()?)));
+        of_flows.chain(self.groups.iter().map(|(group, order)| (OrderOf::Group(*group), order)))
     }
 
     /// What was given back of the peer's credit.
@@ -335,6 +410,22 @@ impl Receiver {
     pub(crate) fn add_to(&self, stats: &mut super::MessageStats) {
         let Counts { received, discarded, duplicates } = self.counts;
         (stats.received, stats.discarded, stats.duplicates) = (received, discarded, duplicates);
+    }
+}
+
+/// The order of a flow of this class, or of a group.
+fn order_of<'a>(
+    flows: &'a mut BTreeMap<u64, Inflow>,
+    groups: &'a mut BTreeMap<u64, Order<Whole>>,
+    of: OrderOf,
+    class: Class,
+) -> &'a mut Order<Whole> {
+    match of {
+        OrderOf::Flow(flow) => {
+            let inflow = flows.entry(flow).or_insert_with(|| Inflow::new(class));
+            inflow.order.get_or_insert_default()
+        }
+        OrderOf::Group(group) => groups.entry(group).or_default(),
     }
 }
 
@@ -429,6 +520,31 @@ mod tests {
         assert_eq!(read(&world.0), Ok(()));
         world.0.credit.consume(1);
         assert_eq!(read(&world.0), Err(DecodeError::TooLarge("messages")));
+    }
+
+    #[test]
+    fn a_snapshot_with_the_order_of_a_flow_that_brought_nothing_is_refused() {
+        let mut world = World::new(10_000);
+        world.piece(header(1, Class::RELIABLE_SEQUENCED), 3, 0, b"one").unwrap();
+        let read = |receiver: &Receiver| {
+            let mut bytes = Vec::new();
+            receiver.write_down(&mut bytes);
+            Receiver::read_back(&mut Reader::new(&bytes), 10_000, false, &mut Events::default())
+        };
+        let mut receiver = read(&world.0).unwrap();
+        assert_eq!((receiver.len(), receiver.take()), (1, None), "it waits for another");
+        let order = receiver.flows.remove(&0).unwrap().order.unwrap();
+        let mut bytes = Vec::new();
+        receiver.write_down(&mut bytes);
+        // The credit and counts, seven small numbers and so far; then no flow, and no order.
+        let (end, known) = (bytes.len() - 2, bytes.len() - 4);
+        assert_eq!(bytes[known..], [0; 4]);
+        bytes.truncate(end - 1);
+        // An order of flow 0, at its beginning, in which nothing waits.
+        bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(order.place(), (0, 0));
+        let read = Receiver::read_back(&mut Reader::new(&bytes), 10_000, false, &mut Events::default());
+        assert_eq!(read.err(), Some(DecodeError::Invalid("order of a flow")));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::report::ConnectionEvent;
 
 impl Shared {
     /// Takes the events in; whoever has to hear of them is [due](State::due).
+    #[inline]
     pub(crate) fn dispatch(&self, state: &mut State) {
         while let Some(event) = state.engine.poll_event() {
             self.dispatch_one(state, event);
@@ -25,6 +26,7 @@ impl Shared {
 
     /// A path that joins is up for the engine before it has its carrier, without which nobody could be told
     /// between which places it is.
+    #[inline]
     fn dispatch_arriving(&self, state: &mut State) {
         if state.arriving.is_empty() {
             return;

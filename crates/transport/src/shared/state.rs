@@ -179,6 +179,7 @@ impl State {
     }
 
     /// Unpacks the engine. Each task that waits for anything looks again. Returns what has a driver go on.
+    #[inline]
     pub(super) fn wake(&mut self) -> Option<Revive> {
         if !self.engine.wake() {
             return None;
@@ -214,6 +215,7 @@ pub(crate) struct Locked<'a> {
 struct Due(SmallVec<[Waker; 2]>, Option<Revive>);
 
 impl<'a> Locked<'a> {
+    #[inline]
     pub(super) fn new(state: MutexGuard<'a, State>, revive: Option<Revive>) -> Self {
         Self { state, _holding: Holding::begin(), due: Due(SmallVec::new(), revive) }
     }
@@ -222,18 +224,21 @@ impl<'a> Locked<'a> {
 impl Deref for Locked<'_> {
     type Target = State;
 
+    #[inline]
     fn deref(&self) -> &State {
         &self.state
     }
 }
 
 impl DerefMut for Locked<'_> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut State {
         &mut self.state
     }
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
         // Mostly there is nobody, and the lock is taken many times for each message.
         if self.state.wakers.has_due() {
@@ -247,6 +252,9 @@ impl Drop for Due {
         if let Some(revive) = self.1.take() {
             revive();
         }
-        self.0.drain(..).for_each(Waker::wake);
+        // Asking first is quicker than going through none.
+        if !self.0.is_empty() {
+            self.0.drain(..).for_each(Waker::wake);
+        }
     }
 }

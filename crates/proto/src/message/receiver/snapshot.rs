@@ -22,11 +22,11 @@ impl Receiver {
             parts::class(out, inflow.class);
             parts::seen(out, &inflow.settled);
         }
-        number(out, self.orders.len() as u64);
-        for (of, order) in &self.orders {
+        number(out, self.orders().count() as u64);
+        for (of, order) in self.orders() {
             let (is_group, who) = match of {
-                OrderOf::Flow(flow) => (false, *flow),
-                OrderOf::Group(group) => (true, *group),
+                OrderOf::Flow(flow) => (false, flow),
+                OrderOf::Group(group) => (true, group),
             };
             flag(out, is_group);
             let (epoch, index) = order.place();
@@ -71,7 +71,8 @@ impl Receiver {
             if flow >= MAX_FLOWS {
                 return Err(DecodeError::TooLarge("flow"));
             }
-            let inflow = Inflow { class: parts::read_class(reader)?, settled: parts::read_seen(reader)? };
+            let class = parts::read_class(reader)?;
+            let inflow = Inflow { settled: parts::read_seen(reader)?, ..Inflow::new(class) };
             this.flows.insert(flow, inflow);
         }
         let mut paid = this.unread();
@@ -89,7 +90,13 @@ impl Receiver {
                 this.held += whole.as_ref().map_or(0, |whole| whole.data.len() as u64);
                 order.wait(epoch, index, whole);
             }
-            this.orders.insert(if is_group { OrderOf::Group(who) } else { OrderOf::Flow(who) }, order);
+            if is_group {
+                this.groups.insert(who, order);
+            } else {
+                // Whatever has an order has brought a message.
+                let inflow = this.flows.get_mut(&who).ok_or(DecodeError::Invalid("order of a flow"))?;
+                inflow.order = Some(Box::new(order));
+            }
         }
         for _ in 0..reader.varint()? {
             let partial = read_partial(reader, &mut paid)?;
