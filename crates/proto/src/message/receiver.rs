@@ -2,22 +2,20 @@
 //! queue for the application.
 
 mod ahead;
+mod inflow;
 mod snapshot;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use self::ahead::Ahead;
+use self::inflow::{Inflow, OrderOf, TAKES_NONE, order_of, place_of};
 use super::credit::RecvCredit;
 use super::order::{Order, Verdict};
 use super::partial::{MAX_PIECES, Partial};
-use super::seen::Seen;
 use super::{Class, FlowId, JOURNAL_FLOWS, Message, Tag, cost};
 use crate::error::ProtocolError;
 use crate::event::{Event, Events};
-use crate::frame::{MessageHeader, Place, Skip};
-
-/// What a peer is told that sends messages all the same.
-const TAKES_NONE: &str = "this side said that it takes no messages";
+use crate::frame::{MessageHeader, Skip};
 
 /// A message that is whole.
 #[derive(Debug)]
@@ -37,41 +35,6 @@ impl Whole {
         let Self { flow, class, tag, data } = self;
         Message { flow: FlowId(flow), class, tag, data }
     }
-}
-
-/// One of the peer's flows.
-#[derive(Debug)]
-struct Inflow {
-    class: Class,
-    /// Messages that arrived whole, or will not come.
-    settled: Seen,
-    /// Its own order, once a message of it arrived that belongs to no group.
-    order: Option<Box<Order<Whole>>>,
-}
-
-impl Inflow {
-    fn new(class: Class) -> Self {
-        Self { class, settled: Seen::default(), order: None }
-    }
-
-    /// Checks that a message of a class may arrive under a number. True if it has its end.
-    #[inline]
-    fn is_settled(&self, flow: u64, number: u64, class: Class) -> Result<bool, ProtocolError> {
-        if self.class != class {
-            return Err(ProtocolError::Message(flow, "the class of a flow cannot change"));
-        }
-        if !self.settled.admits(number) {
-            return Err(ProtocolError::Message(flow, "too many messages of a flow are without an end"));
-        }
-        Ok(self.settled.contains(number))
-    }
-}
-
-/// Who shares an order: a flow alone, or a group of flows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OrderOf {
-    Flow(u64),
-    Group(u64),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -410,31 +373,6 @@ impl Receiver {
     pub(crate) fn add_to(&self, stats: &mut super::MessageStats) {
         let Counts { received, discarded, duplicates } = self.counts;
         (stats.received, stats.discarded, stats.duplicates) = (received, discarded, duplicates);
-    }
-}
-
-/// The order of a flow of this class, or of a group.
-fn order_of<'a>(
-    flows: &'a mut BTreeMap<u64, Inflow>,
-    groups: &'a mut BTreeMap<u64, Order<Whole>>,
-    of: OrderOf,
-    class: Class,
-) -> &'a mut Order<Whole> {
-    match of {
-        OrderOf::Flow(flow) => {
-            let inflow = flows.entry(flow).or_insert_with(|| Inflow::new(class));
-            inflow.order.get_or_insert_default()
-        }
-        OrderOf::Group(group) => groups.entry(group).or_default(),
-    }
-}
-
-/// Where a sequenced message stands, and in whose order.
-fn place_of(header: &MessageHeader) -> (OrderOf, u64, u64) {
-    match header.place {
-        Some(Place { group, epoch, index }) => (OrderOf::Group(group.into()), epoch, index),
-        None if header.class.reliable => (OrderOf::Flow(header.flow), header.number, 0),
-        None => (OrderOf::Flow(header.flow), 0, header.number),
     }
 }
 
