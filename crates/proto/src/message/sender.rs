@@ -8,7 +8,7 @@ mod snapshot;
 mod tally;
 
 pub(crate) use leaving::Chance;
-pub(crate) use runs::Together;
+pub(crate) use runs::{Ran, Together};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;

@@ -9,7 +9,7 @@ use crate::draft::{Draft, MIN_PIECE};
 use crate::flow::Class;
 use crate::frame::{self, MessageHeader, kind};
 use crate::message::cost;
-use crate::path::Leaver;
+use crate::path::{Leaver, Leavers};
 
 /// Messages of a run that leave in a datagram.
 pub(crate) struct Together<'a> {
@@ -19,7 +19,18 @@ pub(crate) struct Together<'a> {
     pub(crate) most: usize,
     pub(crate) out: &'a mut Vec<u8>,
     /// Each that leaves is added.
-    pub(crate) leavers: &'a mut smallvec::SmallVec<[Leaver; 1]>,
+    pub(crate) leavers: &'a mut Leavers,
+}
+
+/// What came of a run in a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// There is none: other messages may go in.
+    Not,
+    /// It is in, and more may go in.
+    In,
+    /// Nothing that waits at the level fits any more, whether a run is in or not.
+    Full,
 }
 
 /// What one run took.
@@ -62,30 +73,38 @@ impl Sender {
         self.end_run(lane, flow, &taken, (draft.len() - before) as u64)
     }
 
-    /// Puts a run of messages of a level into a datagram, each of them whole. False if there is none.
+    /// Puts a run of messages of a level into a datagram, each of them whole.
     pub(crate) fn put_run_alone(
         &mut self,
         level: u8,
         now: Duration,
         chance: Chance,
         together: Together<'_>,
-    ) -> bool {
+    ) -> Ran {
         let Together { room, most, out, leavers } = together;
-        let Some((lane, flow, class)) = self.runs_alone(level, chance) else { return false };
+        let Some((lane, flow, class)) = self.runs_alone(level, chance) else { return Ran::Not };
         let overtakes = class.sequenced && self.lanes[lane].in_segments > 0;
         if class.reliable || !chance.takes_now || overtakes || self.flows[flow].options.redundant {
-            return false;
+            return Ran::Not;
         }
         let (before, mut taken) = (out.len(), Taken::default());
+        let left =
+            |out: &Vec<u8>| room.saturating_sub((out.len() - before) as u64).saturating_sub(HEADER as u64);
         for _ in 0..most {
-            let left = room.saturating_sub((out.len() - before) as u64).saturating_sub(HEADER as u64);
+            let left = left(out);
             let Some(id) = self.begin_whole(lane, flow, now, left, &mut taken) else { break };
             let Some(message) = self.messages.get_mut(id) else { break };
             message.datagrams = message.datagrams.saturating_add(1);
             encode(message, class, out);
             leavers.push(Leaver { id, size: message.size(), repetition: None });
         }
-        self.end_run(lane, flow, &taken, (out.len() - before) as u64)
+        let next = self.lanes[lane].fresh.first().and_then(|(_, id)| self.messages.get(*id));
+        let is_full = next.is_some_and(|message| message.size() > left(out));
+        match self.end_run(lane, flow, &taken, (out.len() - before) as u64) {
+            _ if is_full => Ran::Full,
+            true => Ran::In,
+            false => Ran::Not,
+        }
     }
 
     /// The lane that waits alone at a level, its only flow and that one's class, if nothing of it has to go before
@@ -163,8 +182,6 @@ fn encode(message: &Outgoing, class: Class, out: &mut Vec<u8>) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use smallvec::SmallVec;
-
     use super::*;
     use crate::event::Events;
     use crate::flow::Urgency;
@@ -246,7 +263,7 @@ mod tests {
     fn a_run_fills_a_datagram_as_messages_one_by_one_do_and_keeps_within_its_room() {
         let chance = Chance { datagram: 700, ..CHANCE };
         let sizes = [100, 0, 50, 70, 100, 200, 90, 100, 300, 100];
-        let mut one_by_one = (sender(Class::UNRELIABLE, &sizes), Vec::new(), SmallVec::<[Leaver; 1]>::new());
+        let mut one_by_one = (sender(Class::UNRELIABLE, &sizes), Vec::new(), Leavers::new());
         let (sender_of, out, leavers) = &mut one_by_one;
         loop {
             let chance = Chance { datagram: chance.datagram - out.len() as u64, ..chance };
@@ -255,20 +272,20 @@ mod tests {
             };
             leavers.push(leaver);
         }
-        let (mut sender, mut run, mut left) =
-            (sender(Class::UNRELIABLE, &sizes), Vec::new(), SmallVec::new());
+        let (mut sender, mut run, mut left) = (sender(Class::UNRELIABLE, &sizes), Vec::new(), Leavers::new());
         loop {
             let room = chance.datagram - run.len() as u64;
             let together = Together { room, most: 3, out: &mut run, leavers: &mut left };
-            // One that is too old ends a run.
-            if !sender.put_run_alone(LEVEL, NOW, chance, together) {
-                let chance = Chance { datagram: room, ..chance };
-                let Some(leaver) = sender.put_alone(LEVEL, NOW, chance, &mut run, &mut Events::default())
-                else {
-                    break;
-                };
-                left.push(leaver);
+            match sender.put_run_alone(LEVEL, NOW, chance, together) {
+                Ran::In => continue,
+                Ran::Full => break,
+                // One that is too old ends a run.
+                Ran::Not => {}
             }
+            let chance = Chance { datagram: room, ..chance };
+            let put = sender.put_alone(LEVEL, NOW, chance, &mut run, &mut Events::default());
+            let Some(leaver) = put else { break };
+            left.push(leaver);
         }
         assert_eq!((&run, &left), (&*out, &*leavers));
         assert!(left.len() > 4 && run.len() <= 700);

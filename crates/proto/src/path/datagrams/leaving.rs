@@ -75,6 +75,9 @@ pub(crate) struct Leaver {
     pub(crate) repetition: Option<u8>,
 }
 
+/// What leaves in one datagram: mostly no more small messages than these fit in a packet.
+pub(crate) type Leavers = SmallVec<[Leaver; 16]>;
+
 /// What an answer says of messages.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
