@@ -99,7 +99,9 @@ impl Sender {
             leavers.push(Leaver { id, size: message.size(), repetition: None });
         }
         let next = self.lanes[lane].fresh.first().and_then(|(_, id)| self.messages.get(*id));
-        let is_full = next.is_some_and(|message| message.size() > left(out));
+        // One that is too old gives way to what is behind it.
+        let waits = |message: &Outgoing| message.deadline.is_none_or(|at| at > now);
+        let is_full = next.is_some_and(|message| message.size() > left(out) && waits(message));
         match self.end_run(lane, flow, &taken, (out.len() - before) as u64) {
             _ if is_full => Ran::Full,
             true => Ran::In,
