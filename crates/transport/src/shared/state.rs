@@ -38,6 +38,7 @@ pub(crate) struct State {
     pub(crate) outcomes: Outcomes,
     pub(crate) effort: Effort,
     /// How many handles of the application each flow has.
+    #[expect(clippy::box_collection, reason = "one word where there are none")]
     flows: Option<Box<BTreeMap<FlowId, usize>>>,
     /// When the driver's timer fires.
     pub(crate) armed: Option<Instant>,
