@@ -25,9 +25,9 @@ impl Deadline {
     }
 }
 
-/// A sorted row of deadlines. What is taken out within it only marks its place: messages that end by the thousand,
-/// first those that went one way and then those that went another, would have the rest moved each time. Places that
-/// do not count any more are never more than the others.
+/// A sorted row of deadlines. What is taken out within it only marks its place: messages that end by the
+/// thousand, first those that went one way and then those that went another, would have the rest moved each
+/// time. Places that do not count any more are never more than the others.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     row: VecDeque<Deadline>,

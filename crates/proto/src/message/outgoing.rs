@@ -281,8 +281,8 @@ impl Outgoing {
         self.skipping == Skipping::Sent
     }
 
-    /// Every byte was sent once, under no tag and in no group, and nothing more is known of it: when the peer has
-    /// it there is nothing else to clear away.
+    /// Every byte was sent once, under no tag and in no group, and nothing more is known of it: when the peer
+    /// has it there is nothing else to clear away.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         let is_alone = self.tag.is_none() && self.place.is_none() && self.parts.is_none();

@@ -194,8 +194,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// A message of no group arrives in one piece, while no other is here in part: what takes most of the time
-    /// where many come.
+    /// A message of no group arrives in one piece, while no other is here in part: what takes most of the
+    /// time where many come.
     #[inline]
     fn at_once(
         &mut self,

@@ -193,7 +193,8 @@ impl Session {
         Some(put)
     }
 
-    /// Puts a run of messages into a datagram, while no stream and no other level waits, and nothing is limited.
+    /// Puts a run of messages into a datagram, while no stream and no other level waits, and nothing is
+    /// limited.
     pub(crate) fn put_datagram_run(
         &mut self,
         portion: Portion,

@@ -1,5 +1,5 @@
-//! Runs of messages that leave together: small ones of a flow beside which nothing of its urgency waits. What is
-//! asked of each message else, whose turn it is and how much of it goes, has one answer for all of them.
+//! Runs of messages that leave together: small ones of a flow beside which nothing of its urgency waits. What
+//! is asked of each message else, whose turn it is and how much of it goes, has one answer for all of them.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ struct Taken {
 }
 
 impl Sender {
-    /// Puts a run of whole messages of a level into a segment, until it is as long as it should become. False if
-    /// there is none: [`put_one`](Self::put_one) may have another.
+    /// Puts a run of whole messages of a level into a segment, until it is as long as it should become. False
+    /// if there is none: [`put_one`](Self::put_one) may have another.
     pub(super) fn put_run(
         &mut self,
         level: u8,
@@ -109,8 +109,8 @@ impl Sender {
         }
     }
 
-    /// The lane that waits alone at a level, its only flow and that one's class, if nothing of it has to go before
-    /// what is fresh, and nothing goes on a second path.
+    /// The lane that waits alone at a level, its only flow and that one's class, if nothing of it has to go
+    /// before what is fresh, and nothing goes on a second path.
     fn runs_alone(&self, level: u8, chance: Chance) -> Option<(usize, usize, Class)> {
         let lane = self.turns.alone_at(level)?;
         let queue = &self.lanes[lane];

@@ -16,8 +16,8 @@ impl Sender {
         }
     }
 
-    /// Settles the first of these messages, as far as they are of one flow and there is nothing to say of any but
-    /// that the peer has it. Returns how many that were.
+    /// Settles the first of these messages, as far as they are of one flow and there is nothing to say of any
+    /// but that the peer has it. Returns how many that were.
     fn run_delivered(&mut self, now: Duration, ids: &Range<u64>, events: &mut Events) -> u64 {
         let Some(of) = self.messages.get(ids.start).map(|message| message.flow) else { return 0 };
         let flow = &mut self.flows[of.0 as usize];
