@@ -106,8 +106,7 @@ impl Connection {
     }
 
     /// Takes the next frame if it is one of those that come all the time, and those behind it if they are all
-    /// messages. No [`Frame`] is made of them: it
-    /// would be moved about with room for the largest.
+    /// messages. No [`Frame`] is made of them: it would be moved about with room for the largest.
     fn take_frequent(
         &mut self,
         now: Instant,

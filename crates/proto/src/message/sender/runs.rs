@@ -1,6 +1,9 @@
 //! Runs of messages that leave together: small ones of a flow beside which nothing of its urgency waits. What
 //! is asked of each message else, whose turn it is and how much of it goes, has one answer for all of them.
 
+#[cfg(test)]
+mod alike;
+
 use std::time::Duration;
 
 use super::leaving::{FLOOD, HEADER, SMALL};
@@ -39,6 +42,8 @@ struct Taken {
     messages: u64,
     /// Of the messages.
     bytes: u64,
+    /// On the wire, before the last of them.
+    before_last: u64,
 }
 
 impl Sender {
@@ -65,6 +70,7 @@ impl Sender {
             }
             let Some(id) = self.begin_whole(lane, flow, now, most, &mut taken) else { break };
             let Some(message) = self.messages.get_mut(id) else { break };
+            taken.before_last = (draft.len() - before) as u64;
             message.in_segments = !class.reliable;
             self.lanes[lane].in_segments += usize::from(!class.reliable);
             encode(message, class, draft.out);
@@ -88,12 +94,13 @@ impl Sender {
             return Ran::Not;
         }
         let (before, mut taken) = (out.len(), Taken::default());
-        let left =
-            |out: &Vec<u8>| room.saturating_sub((out.len() - before) as u64).saturating_sub(HEADER as u64);
+        // Without room for a header, one without bytes does not fit either.
+        let left = |out: &Vec<u8>| room.checked_sub((out.len() - before + HEADER) as u64);
         for _ in 0..most {
-            let left = left(out);
+            let Some(left) = left(out) else { break };
             let Some(id) = self.begin_whole(lane, flow, now, left, &mut taken) else { break };
             let Some(message) = self.messages.get_mut(id) else { break };
+            taken.before_last = (out.len() - before) as u64;
             message.datagrams = message.datagrams.saturating_add(1);
             encode(message, class, out);
             leavers.push(Leaver { id, size: message.size(), repetition: None });
@@ -101,7 +108,8 @@ impl Sender {
         let next = self.lanes[lane].fresh.first().and_then(|(_, id)| self.messages.get(*id));
         // One that is too old gives way to what is behind it.
         let waits = |message: &Outgoing| message.deadline.is_none_or(|at| at > now);
-        let is_full = next.is_some_and(|message| message.size() > left(out) && waits(message));
+        let is_full =
+            next.is_some_and(|message| left(out).is_none_or(|left| message.size() > left) && waits(message));
         match self.end_run(lane, flow, &taken, (out.len() - before) as u64) {
             _ if is_full => Ran::Full,
             true => Ran::In,
@@ -160,7 +168,11 @@ impl Sender {
         for stats in [&mut self.stats, &mut flow.tally.counts] {
             (stats.sent, stats.bytes_sent) = (stats.sent + taken.messages, stats.bytes_sent + taken.bytes);
         }
-        self.turns.spend(lane, &mut queue.turn, bytes);
+        // Whoever comes anew begins where this one stood before its last message, not before its first.
+        if taken.before_last > 0 {
+            self.turns.spend(lane, &mut queue.turn, taken.before_last);
+        }
+        self.turns.spend(lane, &mut queue.turn, bytes - taken.before_last);
         if queue.backlog == 0 {
             self.activate(lane);
         }
