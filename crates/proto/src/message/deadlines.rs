@@ -96,6 +96,9 @@ impl Deadlines {
         }
         if self.row.is_empty() && self.row.capacity() > KEPT {
             self.row = VecDeque::new();
+        } else if self.row.capacity() / 8 > self.row.len().max(KEPT) {
+            // A flood leaves no room behind while one that lasts for hours is still there.
+            self.row.shrink_to(2 * self.row.len().max(KEPT));
         }
     }
 }
@@ -140,5 +143,19 @@ mod tests {
         assert_eq!(deadlines.first(), Some((at(0), 0)));
         (0..5_000).for_each(|id| deadlines.remove(at(id), id));
         assert!(deadlines.first().is_none() && deadlines.row.capacity() <= KEPT);
+    }
+
+    #[test]
+    fn one_that_stays_keeps_no_room_for_those_that_went() {
+        let mut deadlines = Deadlines::default();
+        let at = |id| Duration::from_micros(id);
+        (0..10_000).for_each(|id| deadlines.insert(at(id), id));
+        (1..10_000).for_each(|id| deadlines.remove(at(id), id));
+        assert_eq!(deadlines.first(), Some((at(0), 0)));
+        assert!(deadlines.row.capacity() <= 9 * KEPT, "{}", deadlines.row.capacity());
+        (0..10_000).for_each(|id| deadlines.insert(at(id), id));
+        (0..9_999).for_each(|id| deadlines.remove(at(id), id));
+        assert_eq!(deadlines.first(), Some((at(9_999), 9_999)));
+        assert!(deadlines.row.capacity() <= 9 * KEPT, "{}", deadlines.row.capacity());
     }
 }
