@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::NUMBER_WINDOW;
 use super::super::order::Order;
 use super::super::seen::Seen;
 use super::{Class, Whole};
@@ -59,6 +60,16 @@ pub(super) fn order_of<'a>(
             inflow.order.get_or_insert_default()
         }
         OrderOf::Group(group) => groups.entry(group).or_default(),
+    }
+}
+
+/// Checks that an epoch of an order lies so close to what is due in it that it may be used. Only so far ahead
+/// can an order be written down.
+#[inline]
+pub(super) fn check_epoch(flow: u64, order: Option<&Order<Whole>>, epoch: u64) -> Result<(), ProtocolError> {
+    match order.map_or(epoch < NUMBER_WINDOW, |order| order.admits(epoch)) {
+        true => Ok(()),
+        false => Err(ProtocolError::Message(flow, "too many messages of an order are without an end")),
     }
 }
 
