@@ -32,6 +32,9 @@
 //! intercepted         HTTPS that ends here, if it is meant to (crate::intercept)
 //! secured             its connections to servers, which show who they are first
 //! recent              what was learnt of servers
+//! transfer, flushed   answers inside that can go on at another device
+//! web_object          what that needs to know of one
+//! web_rest            the other device: the rest of one
 //! ```
 
 mod answer;
@@ -45,6 +48,7 @@ mod download;
 mod exchange;
 mod fetch;
 mod fields;
+mod flushed;
 mod intercepted;
 mod late;
 mod line;
@@ -68,10 +72,13 @@ mod speaker;
 mod speaking;
 mod target;
 mod tasks;
+mod transfer;
 mod tunnel;
 mod turns;
 mod validator;
 mod watched;
+mod web_object;
+mod web_rest;
 mod worker;
 
 use crate::{Interception, NetworkTraffic, Upstream};
@@ -87,11 +94,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tunnel::Passed;
 use turns::Rules;
 
 pub use settings::HttpSettings;
+pub use transfer::{Halted, StaysHere, WebTransfer};
 pub use validator::read_anything as read_anything_as_part;
+pub use web_object::WebObject;
+pub use web_rest::{NoWebRest, WebOrigins, WebRest};
 
 /// Servers of which something is remembered.
 const REMEMBERED: usize = 1024;
@@ -167,6 +178,12 @@ impl HttpProxy {
         let inside = Arc::new(proxy.over_tls(upstream, Arc::clone(&secured)));
         let intercepting = Intercepting::new(interception.hosts, interception.authority, secured, inside);
         Self { proxy: Arc::new(Proxy { intercepting: Some(intercepting), ..proxy }) }
+    }
+
+    /// Answers of HTTPS that ends here which are under way to programs of this host, from now on: each can go on at
+    /// another device. `None` if none ends here, or they are told already.
+    pub fn transfers(&self) -> Option<mpsc::Receiver<WebTransfer>> {
+        self.proxy.intercepting.as_ref()?.transfers()
     }
 
     /// Serves the clients of this socket until it is dropped, and their connections with it.
