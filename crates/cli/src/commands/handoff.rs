@@ -108,7 +108,8 @@ impl Given {
     /// What takes it at the device.
     pub(crate) fn command_there(&self) -> String {
         let id = &self.ticketed.session;
-        format!("whimbrel take {} --from {}", id.get(..8).unwrap_or(id), self.ticketed.ticket)
+        let how = if self.command == moving::WEB { " --as http" } else { "" };
+        format!("whimbrel take {} --from {}{how}", id.get(..8).unwrap_or(id), self.ticketed.ticket)
     }
 }
 

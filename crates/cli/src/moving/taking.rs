@@ -79,6 +79,17 @@ impl Giver {
         bytes::refuse(&mut self.stream, why).await;
     }
 
+    /// Says that this device has the rest of an object, and needs no more. Once it is said this device goes on,
+    /// whether or not it was heard: at worst both do.
+    ///
+    /// # Errors
+    /// When it cannot be said. The object goes on there then.
+    pub(crate) async fn has_rest(mut self) -> Result<()> {
+        bytes::fetch(&mut self.stream, 0, &mut |_| Ok(())).await?;
+        bytes::until_heard(&mut self.stream).await;
+        Ok(())
+    }
+
     /// Takes the connection.
     ///
     /// # Errors

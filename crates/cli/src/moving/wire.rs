@@ -7,6 +7,7 @@ use std::io;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use whimbrel_proxy::WebObject;
 use whimbrel_transport::Stream;
 
 use crate::transfer::together::{Going, Together};
@@ -94,6 +95,8 @@ pub(crate) enum State {
     Together(Together),
     /// Of `whimbrel send`: several files, of which what is left is fetched before the connection comes.
     Going(Going),
+    /// Of `whimbrel proxy http`: an answer of HTTPS. No connection comes: its server is asked for what is left.
+    Web(WebObject),
 }
 
 /// A file that is on its way.
