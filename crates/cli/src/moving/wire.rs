@@ -295,6 +295,12 @@ mod tests {
         let whole = b"\0\x06\x01p\x09\x03\x01\x01\x01d\xac\x02\x04";
         let files = b"\x01\x08\x01f\x01\x02\x03\x01\x04\x01x\x05\x06\x07\0\xac\x02";
         assert_eq!(bytes, [&whole[..], files].concat());
+        let web = b"\0\x07\x01h\xbb\x03\x01/\x01\x01a\x01b\x01\x04etag\x03\"a\"\0\xac\x02\xad\x02\x02";
+        let said = decode::<Answer>(web).unwrap();
+        let Answer::Given(State::Web(object)) = &said else { panic!("it is something else: {said:?}") };
+        assert_eq!((&object.place()[..], object.at()), ("https://h/", 2));
+        assert_eq!(postcard::to_stdvec(&said).unwrap(), web);
+        assert!((0..web.len()).all(|end| decode::<Answer>(&web[..end]).is_none()));
         assert_eq!(postcard::to_stdvec(&Keeps::Yes).unwrap(), b"\0");
         assert_eq!(postcard::to_stdvec(&Keeps::No("no".to_owned())).unwrap(), b"\x01\x02no");
         assert_eq!(postcard::to_stdvec(&Answer::Refused("no".to_owned())).unwrap(), b"\x01\x02no");
