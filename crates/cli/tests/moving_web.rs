@@ -134,7 +134,8 @@ impl Stage {
     /// Has the desk take it, for a curl that writes there.
     fn take(&self, (id, ticket): &(String, String), trusting: &str) -> Process {
         // The flags that each command of a test gets go to the shell, which has no use for them.
-        let script = format!("curl -q -sS --fail --noproxy '*' -o '{}' \"$0\"", self.second().display());
+        let second = self.second().display().to_string();
+        let script = format!("curl -q -sS --fail --noproxy '*' -o '{second}' \"$0\" 2>'{second}.log'");
         let args = ["take", &id[..8], "--from", ticket, "--as", "http", "--", "sh", "-c", &script, "{url}"];
         Process::start(self.world.command("desk", &args).env("SSL_CERT_FILE", trusting))
     }
