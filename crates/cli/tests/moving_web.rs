@@ -1,5 +1,5 @@
-//! A download over HTTPS that ends in the phone's proxy goes on at the desk: real programs, a real server of HTTPS
-//! that knows nothing of it, and commands as people type them.
+//! A download over HTTPS that ends in the phone's proxy goes on at the desk: real programs, a real server of
+//! HTTPS that knows nothing of it, and commands as people type them.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/certificates.rs"]
@@ -17,8 +17,8 @@ use sha2::{Digest as _, Sha256};
 
 const SIZE: usize = 12 << 20;
 
-/// Python's server of HTTPS for one file, of which it has parts. Its second half comes once there is a file `go`. What
-/// is posted has the same answer; `/nameless` has no version.
+/// Python's server of HTTPS for one file, of which it has parts. Its second half comes once there is a file
+/// `go`. What is posted has the same answer; `/nameless` has no version.
 const SERVER: &str = r#"
 import http.server, os, ssl, sys, time
 

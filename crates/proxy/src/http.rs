@@ -1,10 +1,11 @@
-//! A forward proxy for HTTP/1.1 (RFC 9110, RFC 9112), for any browser and any program that knows proxies; and for
-//! HTTP/2 (RFC 9113) where TLS ends in it, towards clients and servers.
+//! A forward proxy for HTTP/1.1 (RFC 9110, RFC 9112), for any browser and any program that knows proxies; and
+//! for HTTP/2 (RFC 9113) where TLS ends in it, towards clients and servers.
 //!
 //! Over plain HTTP each object is a message with intents. Where several networks lead to its server, the
 //! first bytes are asked for by a range, which says how large it is, and the rest comes as the manager's
-//! policy says: over one network, or in parts over several. A tunnel (CONNECT) is a connection with intents. Where
-//! the user wants that, HTTPS of hosts that are named ends here, and its objects are as those over plain HTTP.
+//! policy says: over one network, or in parts over several. A tunnel (CONNECT) is a connection with intents.
+//! Where the user wants that, HTTPS of hosts that are named ends here, and its objects are as those over
+//! plain HTTP.
 //!
 //! ```text
 //! serve, watched      clients' connections, their number and their limits
@@ -108,8 +109,8 @@ pub use web_rest::{NoWebRest, WebOrigins, WebRest};
 const REMEMBERED: usize = 1024;
 /// That a server has no ranges is believed for so long.
 const WITHOUT_RANGES: Duration = Duration::from_secs(600);
-/// In `Via` where TLS ends here: the same for all users. Loops are not found by it, and there are none: the server at
-/// the end would have to show a certificate.
+/// In `Via` where TLS ends here: the same for all users. Loops are not found by it, and there are none: the
+/// server at the end would have to show a certificate.
 const INSIDE: &str = "whimbrel";
 /// How much passed in tunnels to a server is remembered for so long.
 const TUNNELS: Duration = Duration::from_secs(24 * 3600);
@@ -180,14 +181,15 @@ impl HttpProxy {
         Self { proxy: Arc::new(Proxy { intercepting: Some(intercepting), ..proxy }) }
     }
 
-    /// Answers of HTTPS that ends here which are under way to programs of this host, from now on: each can go on at
-    /// another device. `None` if none ends here, or they are told already.
+    /// Answers of HTTPS that ends here which are under way to programs of this host, from now on: each can go
+    /// on at another device. `None` if none ends here, or they are told already.
     pub fn transfers(&self) -> Option<mpsc::Receiver<WebTransfer>> {
         self.proxy.intercepting.as_ref()?.transfers()
     }
 
     /// Serves the clients of this socket until it is dropped, and their connections with it.
-    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once
+    // more.
     #[inline(never)]
     pub fn serve(&self, listener: TcpListener) -> BoxFuture<'_, ()> {
         Box::pin(serve::serve(&self.proxy, listener))

@@ -1,5 +1,5 @@
-//! Answers of HTTPS that ends in the proxy go on at another device: real curl on both sides, and servers that speak
-//! TLS.
+//! Answers of HTTPS that ends in the proxy go on at another device: real curl on both sides, and servers that
+//! speak TLS.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/secure.rs"]

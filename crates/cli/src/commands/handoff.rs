@@ -25,8 +25,9 @@ const LONGEST: usize = 200;
 ///
 /// The connection stays here until the other device takes it, by `whimbrel take` or `whimbrel agent` there.
 /// Devices of your own that may act for you (`whimbrel devices trust`) need no word at a gateway. Without
-/// --through it is a `whimbrel pipe`, `forward`, `chat`, `send` or `receive` of this host, which goes there
-/// directly; a `forward` at once, if the device runs `whimbrel agent --as` its name.
+/// --through it is a `whimbrel pipe`, `forward`, `chat`, `send` or `receive` of this host, or HTTPS of `proxy
+/// http --intercept`, which goes there directly; a `forward` at once, if the device runs `whimbrel agent
+/// --as` its name.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

@@ -24,7 +24,8 @@ const MOST: u64 = 3600;
 /// Sessions of a command that could move, at most: the others stay.
 const MOST_KNOWN: usize = 64;
 
-/// What of a command could move: its connections, and answers of HTTPS. Cheap to clone; clones share everything.
+/// What of a command could move: its connections, and answers of HTTPS. Cheap to clone; clones share
+/// everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions(Arc<Mutex<Vec<Known>>>);
 
@@ -126,8 +127,8 @@ impl Sessions {
         self.lock().iter().map(movable).collect()
     }
 
-    /// Lets one device come for the session: it is waited for at what is returned. A later word takes the place of
-    /// an earlier one.
+    /// Lets one device come for the session: it is waited for at what is returned. A later word takes the
+    /// place of an earlier one.
     ///
     /// # Errors
     /// For people: there is no such session, the device was removed, or nobody can be waited for.
@@ -209,8 +210,8 @@ impl Drop for Session {
     }
 }
 
-/// Listens for those who are let in. What waits by ticket itself has a listener without a name already: the word's then
-/// has a name that nobody else has, and that no name service hears of.
+/// Listens for those who are let in. What waits by ticket itself has a listener without a name already: the
+/// word's then has a name that nobody else has, and that no name service hears of.
 async fn listen(endpoint: &Endpoint, allow: impl Fn() -> Allow) -> Result<(Listener, Option<Name>), String> {
     let failed = |error: ListenError| format!("cannot wait for the other device: {error}");
     match endpoint.listen(ListenOptions::unnamed().allow(allow())).await {

@@ -30,8 +30,8 @@ pub(crate) struct Taken {
     pub(crate) streams: Vec<Halves>,
 }
 
-/// Asks for a session the device that has it: the command itself, which waits at a ticket, or by way of the agent
-/// there. Returns what there is to know of it; its connection is still there.
+/// Asks for a session the device that has it: the command itself, which waits at a ticket, or by way of the
+/// agent there. Returns what there is to know of it; its connection is still there.
 ///
 /// # Errors
 /// When that cannot be reached, or does not give it. It stays where it is then.
@@ -79,8 +79,8 @@ impl Giver {
         bytes::refuse(&mut self.stream, why).await;
     }
 
-    /// Says that this device has the rest of an object, and needs no more. Once it is said this device goes on,
-    /// whether or not it was heard: at worst both do.
+    /// Says that this device has the rest of an object, and needs no more. Once it is said this device goes
+    /// on, whether or not it was heard: at worst both do.
     ///
     /// # Errors
     /// When it cannot be said. The object goes on there then.

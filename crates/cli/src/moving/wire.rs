@@ -1,6 +1,6 @@
-//! What two devices say to each other before a connection is handed over, on a stream that the taking one opens.
-//! A message is its length (4 bytes, big-endian) and a postcard value; the first one of the taking device has
-//! [`HELLO`] before it. `docs/protocol.md` has the bytes.
+//! What two devices say to each other before a connection is handed over, on a stream that the taking one
+//! opens. A message is its length (4 bytes, big-endian) and a postcard value; the first one of the taking
+//! device has [`HELLO`] before it. `docs/protocol.md` has the bytes.
 
 use std::io;
 
@@ -95,7 +95,8 @@ pub(crate) enum State {
     Together(Together),
     /// Of `whimbrel send`: several files, of which what is left is fetched before the connection comes.
     Going(Going),
-    /// Of `whimbrel proxy http`: an answer of HTTPS. No connection comes: its server is asked for what is left.
+    /// Of `whimbrel proxy http`: an answer of HTTPS. No connection comes: its server is asked for what is
+    /// left.
     Web(WebObject),
 }
 
@@ -145,7 +146,8 @@ pub(crate) struct Leaving {
     pub(crate) waiting: Vec<u8>,
 }
 
-/// What the taking device says of a file: first whether it keeps one, then whether it has all that it was sent.
+/// What the taking device says of a file: first whether it keeps one, then whether it has all that it was
+/// sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Keeps {
     Yes,

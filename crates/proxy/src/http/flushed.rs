@@ -1,5 +1,5 @@
-//! Whether all that HTTP has to say to a client is in the client's socket. Nothing tells that of itself: HTTP/2 has
-//! queues of its own, and TLS another one.
+//! Whether all that HTTP has to say to a client is in the client's socket. Nothing tells that of itself:
+//! HTTP/2 has queues of its own, and TLS another one.
 //!
 //! What shows it is one whole turn of the connection, begun after it was asked, in which nothing was written
 //! after everything was flushed: it looks for what comes, writes and flushes, and looks again.

@@ -1,6 +1,7 @@
-//! What of HTTPS that ends here is under way to a program, and can go on at another device: that one asks the server
-//! for what the program does not have. Until it has it, this one only waits.
+//! What of HTTPS that ends here is under way to a program, and can go on at another device: that one asks the
+//! server for what the program does not have. Until it has it, this one only waits.
 
+use super::validator::Span;
 use super::watched::Traffic;
 use super::web_object::WebObject;
 use crate::{Destination, UnderWay};
@@ -35,8 +36,8 @@ pub enum StaysHere {
     Length,
     /// Nothing says which version of the object it is.
     #[error(
-        "the server does not say which version this is (a strong ETag, or a Last-Modified that is a minute old), so \
-         that the rest may be of another one"
+        "the server does not say which version this is (a strong ETag, or a Last-Modified that is a minute \
+         old), so that the rest may be of another one"
     )]
     Version,
     /// The server has said so.
@@ -115,7 +116,7 @@ impl Asked {
         }
         let (bytes, total) = match status {
             StatusCode::PARTIAL_CONTENT => {
-                let span = super::validator::Span::of(headers).filter(|span| span.len() == length);
+                let span = Span::of(headers).filter(|span| span.len() == length);
                 let span = span.ok_or(StaysHere::Length)?;
                 (span.first..span.last + 1, span.total)
             }
@@ -261,8 +262,8 @@ impl WebTransfer {
         let _ = (&mut self.ended).await;
     }
 
-    /// Halts it until the program has all that it was sent, which takes ten seconds at most. It goes on when what is
-    /// returned is dropped, or this is.
+    /// Halts it until the program has all that it was sent, which takes ten seconds at most. It goes on when
+    /// what is returned is dropped, or this is.
     ///
     /// # Errors
     /// Why it stays here. It goes on then.

@@ -1,5 +1,5 @@
-//! The rest of an object of HTTPS that came at another device: its server is asked for it, and a program of this
-//! device that asks anew gets it.
+//! The rest of an object of HTTPS that came at another device: its server is asked for it, and a program of
+//! this device that asks anew gets it.
 
 use super::Proxy;
 use super::body::Body;
@@ -80,8 +80,8 @@ impl NoWebRest {
 }
 
 impl WebOrigins {
-    /// Servers that are reached in this way, and verified by the certificates of authorities in this PEM file;
-    /// without one, by the system's.
+    /// Servers that are reached in this way, and verified by the certificates of authorities in this PEM
+    /// file; without one, by the system's.
     ///
     /// # Errors
     /// [`InterceptError::NoRoots`] and [`InterceptError::File`] where there are none.
@@ -95,7 +95,8 @@ impl WebOrigins {
     ///
     /// # Errors
     /// When the server does not give it, or the program asks for something else.
-    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once
+    // more.
     #[inline(never)]
     pub async fn rest(&self, object: WebObject, request: &[u8]) -> Result<WebRest<'_>, NoWebRest> {
         let answer = Box::pin(self.ask(&object)).await?;

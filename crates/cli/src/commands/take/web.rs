@@ -1,5 +1,5 @@
-//! An answer of HTTPS that came at another device: its server is asked from here for what is left, for a program
-//! that asks anew. No gateway is needed, and no connection moves.
+//! An answer of HTTPS that came at another device: its server is asked from here for what is left, for a
+//! program that asks anew. No gateway is needed, and no connection moves.
 
 use std::sync::Arc;
 
