@@ -76,8 +76,9 @@ impl Phone {
 
     /// The next answer that could move.
     fn transfer(&mut self) -> WebTransfer {
-        let coming = async { tokio::time::timeout(LONG, self.transfers.recv()).await };
-        self.runtime.block_on(coming).unwrap().unwrap()
+        let Self { runtime, transfers, .. } = self;
+        let coming = async { tokio::time::timeout(LONG, transfers.recv()).await };
+        runtime.block_on(coming).unwrap().unwrap()
     }
 
     /// What it is after so many bytes at least, once its program has all of them.

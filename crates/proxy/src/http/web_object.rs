@@ -101,8 +101,13 @@ impl WebObject {
 
     /// So many bytes later. `None`: nothing is left.
     pub(super) fn after(mut self, passed: u64) -> Option<Self> {
-        self.at = self.at.checked_add(passed)?;
-        (self.at < self.end).then_some(self)
+        self.advance(passed).then_some(self)
+    }
+
+    /// So many bytes have come. Returns whether something is left.
+    pub(super) fn advance(&mut self, passed: u64) -> bool {
+        self.at = self.at.saturating_add(passed);
+        self.at < self.end
     }
 
     /// Where it is shown to people: without the query, which may have secrets.

@@ -149,27 +149,27 @@ impl WebRest<'_> {
     /// When the program is gone, or the rest cannot be had.
     pub async fn give(mut self, program: &mut (impl AsyncWrite + Unpin + Send)) -> io::Result<()> {
         program.write_all(&self.head).await?;
-        let mut object = Some(self.object);
+        let (mut object, mut is_left) = (self.object, true);
         // What has come since it was asked for the last time.
         let mut came = 0;
-        while let Some(missing) = &object {
+        while is_left {
             let why = match tokio::time::timeout(STALL, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => {
                     let Ok(bytes) = frame.into_data() else { continue };
                     program.write_all(&bytes).await?;
                     came += bytes.len() as u64;
-                    object = missing.clone().after(bytes.len() as u64);
+                    is_left = object.advance(bytes.len() as u64);
                     continue;
                 }
                 Ok(Some(Err(why))) => why.to_string(),
                 Ok(None) => "the answer ended before its end".to_owned(),
                 Err(_) => "nothing comes any more".to_owned(),
             };
-            tracing::info!(%why, object = ?missing, "the rest of an object breaks off");
+            tracing::info!(%why, ?object, "the rest of an object breaks off");
             if came == 0 {
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, why));
             }
-            let answer = Box::pin(self.origins.ask(missing)).await.map_err(io::Error::other)?;
+            let answer = Box::pin(self.origins.ask(&object)).await.map_err(io::Error::other)?;
             (self.body, came) = (answer.into_body(), 0);
         }
         program.flush().await
