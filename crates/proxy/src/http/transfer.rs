@@ -7,7 +7,7 @@ use super::web_object::WebObject;
 use crate::{Destination, UnderWay};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, HeaderMap};
 use hyper::{Method, Request, StatusCode};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StaysHere {
-    /// It has an effect, or may have one.
+    /// It has an effect, or may have one, or it was asked with a body.
     #[error("this answers a {0}, and only what a GET asks for can be asked for again")]
     Method(String),
     /// It is not the body of an object, or nobody knows how long it is.
@@ -68,6 +68,7 @@ pub(super) struct Asked {
     client: Arc<Client>,
     to: Destination,
     method: Method,
+    has_body: bool,
     path: String,
     headers: HeaderMap,
 }
@@ -76,7 +77,8 @@ impl Asked {
     pub(super) fn new(client: Arc<Client>, to: &Destination, request: &Request<Incoming>) -> Self {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let (method, headers) = (request.method().clone(), request.headers().clone());
-        Self { client, to: to.clone(), method, path, headers }
+        let has_body = !request.body().is_end_stream();
+        Self { client, to: to.clone(), method, has_body, path, headers }
     }
 
     /// Follows its answer, of whose body so many bytes come. `None`: it is not worth it.
@@ -109,6 +111,9 @@ impl Asked {
     ) -> Result<WebObject, StaysHere> {
         if self.method != Method::GET {
             return Err(StaysHere::Method(self.method.to_string()));
+        }
+        if self.has_body {
+            return Err(StaysHere::Method("GET with a body".to_owned()));
         }
         let length = length.ok_or(StaysHere::Length)?;
         if headers.get(ACCEPT_RANGES).is_some_and(|unit| unit.as_bytes().eq_ignore_ascii_case(b"none")) {
