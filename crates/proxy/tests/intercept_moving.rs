@@ -6,8 +6,7 @@
 mod secure;
 mod support;
 
-use rustls::crypto::aws_lc_rs;
-use secure::{Authority, Curled, Key, SecureOrigin, Served, client_of, curl_of};
+use secure::{Authority, Curled, Key, SecureOrigin, Served, client, curl_of};
 use sha2::{Digest as _, Sha256};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -52,7 +51,8 @@ impl Phone {
         let key = Key::made_for(&["localhost"]);
         let interception = key.intercepts(&[&format!("localhost:{port}")], authority);
         let make = |upstream, settings| HttpProxy::intercepting(upstream, settings, interception);
-        let proxy = proxy_of(|_| {}, make);
+        // The servers here let their clients wait, and are not to be asked again for that.
+        let proxy = proxy_of(|settings| settings.stall = 2 * LONG, make);
         let transfers = proxy.proxy.transfers().unwrap();
         assert!(proxy.proxy.transfers().is_none(), "they are told once");
         let runtime = Runtime::new().unwrap();
@@ -167,8 +167,9 @@ fn give(head: &str, content: &[u8], gives: Gives, go: &AtomicBool, stream: &mut 
 fn what_curl_got_of_a_download_and_what_another_one_gets_there_are_the_file_over_http1_and_http2() {
     for (version, broken) in [("1.1", [18, 56]), ("2", [92, 56])] {
         let (servers, content) = (Authority::new(), content(SIZE));
-        let go = Arc::new(AtomicBool::new(true));
-        let origin = origin(&servers, content.clone(), Gives::Parts, go);
+        // Its second half comes once the first one is halted: it is not over before.
+        let go = Arc::new(AtomicBool::new(false));
+        let origin = origin(&servers, content.clone(), Gives::Parts, Arc::clone(&go));
         let mut phone = Phone::new(origin.port, &servers.file);
         let spoken = format!("--http{version}");
         let cookie = ["-H", "Cookie: who=ada", &spoken, "-w", "%{http_version}"];
@@ -180,6 +181,7 @@ fn what_curl_got_of_a_download_and_what_another_one_gets_there_are_the_file_over
         let desk = desk(&servers.file);
         let second = phone.runtime.block_on(async {
             let halted = transfer.halt().await.unwrap();
+            go.store(true, Ordering::SeqCst);
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}/", listener.local_addr().unwrap());
             let file = phone.folder.path().join("second");
@@ -296,15 +298,8 @@ fn an_answer_whose_program_does_not_read_stays_and_the_program_gets_every_byte()
     let (servers, content, go) = (Authority::new(), content(SIZE), Arc::new(AtomicBool::new(true)));
     let origin = origin(&servers, content.clone(), Gives::Parts, go);
     let mut phone = Phone::new(origin.port, &servers.file);
-    let mut tunnel = connect(phone.proxy.address);
-    let port = origin.port;
-    tunnel
-        .write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
-        .unwrap();
-    assert!(secure::head_of(&mut tunnel).unwrap().starts_with("HTTP/1.1 200 "));
-    let certificate = phone.key.certificate();
-    let to = ("localhost", port);
-    let mut program = client_of(tunnel, to, &certificate, aws_lc_rs::default_provider());
+    let (port, certificate) = (origin.port, phone.key.certificate());
+    let mut program = client(connect(phone.proxy.address), ("localhost", port), &certificate);
     let request = format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
     program.write_all(request.as_bytes()).unwrap();
     assert!(secure::head_of(&mut program).unwrap().starts_with("HTTP/1.1 200 "));
