@@ -107,7 +107,12 @@ impl WebObject {
     /// So many bytes have come. Returns whether something is left.
     pub(super) fn advance(&mut self, passed: u64) -> bool {
         self.at = self.at.saturating_add(passed);
-        self.at < self.end
+        self.left() > 0
+    }
+
+    /// How many bytes are missing.
+    pub(super) fn left(&self) -> u64 {
+        self.end.saturating_sub(self.at)
     }
 
     /// Where it is shown to people: without the query, which may have secrets.

@@ -155,7 +155,9 @@ impl WebRest<'_> {
         while is_left {
             let why = match tokio::time::timeout(STALL, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => {
-                    let Ok(bytes) = frame.into_data() else { continue };
+                    let Ok(mut bytes) = frame.into_data() else { continue };
+                    // No more than was asked for, whatever comes.
+                    bytes.truncate(usize::try_from(object.left()).unwrap_or(usize::MAX));
                     program.write_all(&bytes).await?;
                     came += bytes.len() as u64;
                     is_left = object.advance(bytes.len() as u64);
