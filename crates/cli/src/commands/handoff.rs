@@ -78,6 +78,10 @@ async fn hand_over(globals: &Globals, args: &HandOff, to: EndpointId) -> Result<
     if let Some(why) = &ticketed.unrelayed {
         output::note(globals.quiet, format!("{why}; from another network this may be out of reach"));
     }
+    if given.command == moving::WEB {
+        let what = "what the program said to the server, with cookies and passwords";
+        output::note(globals.quiet, format!("{} gets {what}: let it be a device of your own", args.to));
+    }
     match push(globals, to, &given).await {
         Offered::Taken if args.json => {
             return output::json(&json!({

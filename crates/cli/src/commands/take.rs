@@ -87,6 +87,9 @@ pub(crate) async fn run(globals: &Globals, args: Take) -> Result<()> {
     }
     if let Some(from) = &args.from {
         if args.how == How::Http {
+            if args.dir.is_some() {
+                return Err(Failure::usage("--dir is for files of `whimbrel receive`, not for --as http"));
+            }
             return web::take(globals, &args, from).await;
         }
         if args.how != How::Raw || !args.program.is_empty() || args.listen != ANY_PORT {
