@@ -49,8 +49,8 @@ pub enum StaysHere {
     /// It is not on this host, or this is not Linux.
     #[error("how much of it the program has is not known: it is on another host, or the system is not Linux")]
     Unknown,
-    /// There is nothing left.
-    #[error("the program has all of it")]
+    /// There is nothing left, or nobody who wants it.
+    #[error("it is over: the program has all of it, or has left")]
     Over,
 }
 
@@ -222,10 +222,10 @@ impl Shared {
     }
 
     /// Waits until the program has read everything that the body gave, which gives no more.
-    async fn is_read(&self) -> Result<(), StaysHere> {
+    async fn is_read(self: &Arc<Self>) -> Result<(), StaysHere> {
         while !self.lock().waits || Arc::strong_count(&self.pieces) > 1 {
             self.body.wake();
-            tokio::time::sleep(LOOK).await;
+            self.look_again().await?;
         }
         let Client { ends: (here, there), traffic, .. } = &*self.client;
         // HTTP has written all pieces, as far as it knows.
@@ -237,8 +237,14 @@ impl Shared {
                     return Ok(());
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            self.look_again().await?;
         }
+    }
+
+    /// A little later. The body may have ended by then: nobody else shares this.
+    async fn look_again(self: &Arc<Self>) -> Result<(), StaysHere> {
+        tokio::time::sleep(LOOK).await;
+        if Arc::strong_count(self) > 1 { Ok(()) } else { Err(StaysHere::Over) }
     }
 }
 
