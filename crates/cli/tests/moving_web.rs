@@ -170,6 +170,7 @@ fn a_download_over_https_goes_on_at_the_desk_and_both_parts_are_the_file() {
     let id = session["id"].as_str().unwrap();
     let said = stage.world.run("phone", &["handoff", &id[..8], "--to", &stage.world.id("desk")]);
     assert!(said.succeeded().stdout.trim_end().ends_with(" --as http"), "{}", said.stdout);
+    assert!(said.stderr.contains("cookies and passwords"), "{}", said.stderr);
     let given = stage.hand_off();
     let taken = stage.take(&given, &stage.authority);
     stage.phone.until_said("went on at", 1);
@@ -216,4 +217,6 @@ fn a_desk_that_cannot_verify_the_server_or_takes_bytes_as_they_are_leaves_the_do
     stage.goes_on_at_the_phone(curl);
     let as_film = ["take", &id[..8], "--from", &ticket, "--as", "http-time"];
     stage.world.run("desk", &as_film).failed(2, &["say --as http"]);
+    let with_folder = ["take", &id[..8], "--from", &ticket, "--as", "http", "--dir", "."];
+    stage.world.run("desk", &with_folder).failed(2, &["--dir is for files"]);
 }

@@ -287,6 +287,7 @@ mod tests {
         assert_eq!(said, &expected);
         assert_eq!(object.place(), "https://example.org/film");
         assert!(!format!("{object:?}").contains("token"), "{object:?}");
+        assert_eq!((object.at(), object.left()), (400, 600));
         assert_eq!(self::object().after(1000), None, "nothing is left");
     }
 
