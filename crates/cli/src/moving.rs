@@ -27,6 +27,9 @@ pub(crate) use self::taking::{Giver, Taken, ask, list, take_forward};
 pub(crate) use self::wire::decode_anything;
 pub(crate) use self::wire::{Arriving, Elsewhere, Halves, Leaving, MAX_STREAMS, Offer, State, Talk, Way};
 
+/// The command of whose sessions each is an answer of HTTPS, and not a connection.
+pub(crate) const WEB: &str = "proxy http";
+
 const GONE: &str = "the other device has gone";
 /// For a connection to be handed over.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -406,6 +406,8 @@ fn sessions(play: &mut Play) {
     play.elsewhere(anew, "tests/session_lines.rs");
     let film = "whimbrel take SESSION --through gate.home.ada@example.org --as http-time -- mpv {url}";
     play.elsewhere(film, "tests/moving_film.rs");
+    let https = "whimbrel take SESSION --from TICKET --as http -- curl -o rest {url}";
+    play.elsewhere(https, "tests/moving_web.rs");
     agents(play);
 }
 

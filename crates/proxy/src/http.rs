@@ -1,10 +1,11 @@
-//! A forward proxy for HTTP/1.1 (RFC 9110, RFC 9112), for any browser and any program that knows proxies; and for
-//! HTTP/2 (RFC 9113) where TLS ends in it, towards clients and servers.
+//! A forward proxy for HTTP/1.1 (RFC 9110, RFC 9112), for any browser and any program that knows proxies; and
+//! for HTTP/2 (RFC 9113) where TLS ends in it, towards clients and servers.
 //!
 //! Over plain HTTP each object is a message with intents. Where several networks lead to its server, the
 //! first bytes are asked for by a range, which says how large it is, and the rest comes as the manager's
-//! policy says: over one network, or in parts over several. A tunnel (CONNECT) is a connection with intents. Where
-//! the user wants that, HTTPS of hosts that are named ends here, and its objects are as those over plain HTTP.
+//! policy says: over one network, or in parts over several. A tunnel (CONNECT) is a connection with intents.
+//! Where the user wants that, HTTPS of hosts that are named ends here, and its objects are as those over
+//! plain HTTP.
 //!
 //! ```text
 //! serve, watched      clients' connections, their number and their limits
@@ -32,6 +33,9 @@
 //! intercepted         HTTPS that ends here, if it is meant to (crate::intercept)
 //! secured             its connections to servers, which show who they are first
 //! recent              what was learnt of servers
+//! transfer, flushed   answers inside that can go on at another device
+//! web_object          what that needs to know of one
+//! web_rest            the other device: the rest of one
 //! ```
 
 mod answer;
@@ -45,6 +49,7 @@ mod download;
 mod exchange;
 mod fetch;
 mod fields;
+mod flushed;
 mod intercepted;
 mod late;
 mod line;
@@ -68,10 +73,13 @@ mod speaker;
 mod speaking;
 mod target;
 mod tasks;
+mod transfer;
 mod tunnel;
 mod turns;
 mod validator;
 mod watched;
+mod web_object;
+mod web_rest;
 mod worker;
 
 use crate::{Interception, NetworkTraffic, Upstream};
@@ -87,18 +95,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tunnel::Passed;
 use turns::Rules;
 
 pub use settings::HttpSettings;
+pub use transfer::{Halted, StaysHere, WebTransfer};
 pub use validator::read_anything as read_anything_as_part;
+pub use web_object::WebObject;
+pub use web_rest::{NoWebRest, WebOrigins, WebRest};
 
 /// Servers of which something is remembered.
 const REMEMBERED: usize = 1024;
 /// That a server has no ranges is believed for so long.
 const WITHOUT_RANGES: Duration = Duration::from_secs(600);
-/// In `Via` where TLS ends here: the same for all users. Loops are not found by it, and there are none: the server at
-/// the end would have to show a certificate.
+/// In `Via` where TLS ends here: the same for all users. Loops are not found by it, and there are none: the
+/// server at the end would have to show a certificate.
 const INSIDE: &str = "whimbrel";
 /// How much passed in tunnels to a server is remembered for so long.
 const TUNNELS: Duration = Duration::from_secs(24 * 3600);
@@ -169,8 +181,15 @@ impl HttpProxy {
         Self { proxy: Arc::new(Proxy { intercepting: Some(intercepting), ..proxy }) }
     }
 
+    /// Answers of HTTPS that ends here which are under way to programs of this host, from now on: each can go
+    /// on at another device. `None` if none ends here, or they are told already.
+    pub fn transfers(&self) -> Option<mpsc::Receiver<WebTransfer>> {
+        self.proxy.intercepting.as_ref()?.transfers()
+    }
+
     /// Serves the clients of this socket until it is dropped, and their connections with it.
-    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once
+    // more.
     #[inline(never)]
     pub fn serve(&self, listener: TcpListener) -> BoxFuture<'_, ()> {
         Box::pin(serve::serve(&self.proxy, listener))

@@ -48,7 +48,10 @@ pub use destination::{BadDestination, Destination};
 pub use error::UpstreamError;
 pub use gateway::{Declined, Gateway, GatewayServer, GatewayStats, Joined, Served};
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
-pub use http::{HttpProxy, HttpSettings, HttpStats, read_anything_as_part};
+pub use http::{
+    Halted, HttpProxy, HttpSettings, HttpStats, NoWebRest, StaysHere, WebObject, WebOrigins, WebRest,
+    WebTransfer, read_anything_as_part,
+};
 pub use intercept::{
     BadInterceptHost, InterceptAuthority, InterceptError, InterceptFiles, InterceptHost, Interception,
 };

@@ -25,8 +25,9 @@ const LONGEST: usize = 200;
 ///
 /// The connection stays here until the other device takes it, by `whimbrel take` or `whimbrel agent` there.
 /// Devices of your own that may act for you (`whimbrel devices trust`) need no word at a gateway. Without
-/// --through it is a `whimbrel pipe`, `forward`, `chat`, `send` or `receive` of this host, which goes there
-/// directly; a `forward` at once, if the device runs `whimbrel agent --as` its name.
+/// --through it is a `whimbrel pipe`, `forward`, `chat`, `send` or `receive` of this host, or HTTPS of `proxy
+/// http --intercept`, which goes there directly; a `forward` at once, if the device runs `whimbrel agent
+/// --as` its name.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -77,6 +78,10 @@ async fn hand_over(globals: &Globals, args: &HandOff, to: EndpointId) -> Result<
     if let Some(why) = &ticketed.unrelayed {
         output::note(globals.quiet, format!("{why}; from another network this may be out of reach"));
     }
+    if given.command == moving::WEB {
+        let what = "what the program said to the server, with cookies and passwords";
+        output::note(globals.quiet, format!("{} gets {what}: let it be a device of your own", args.to));
+    }
     match push(globals, to, &given).await {
         Offered::Taken if args.json => {
             return output::json(&json!({
@@ -108,7 +113,8 @@ impl Given {
     /// What takes it at the device.
     pub(crate) fn command_there(&self) -> String {
         let id = &self.ticketed.session;
-        format!("whimbrel take {} --from {}", id.get(..8).unwrap_or(id), self.ticketed.ticket)
+        let how = if self.command == moving::WEB { " --as http" } else { "" };
+        format!("whimbrel take {} --from {}{how}", id.get(..8).unwrap_or(id), self.ticketed.ticket)
     }
 }
 

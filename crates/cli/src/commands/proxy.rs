@@ -6,6 +6,7 @@ mod listening;
 mod pac;
 pub(crate) mod reaching;
 mod socks;
+mod transfers;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

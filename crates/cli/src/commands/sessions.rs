@@ -29,10 +29,10 @@ const LEAST_DIGITS: usize = 4;
 
 /// Show what runs here and could go on at another device
 ///
-/// Without a gateway: each `whimbrel pipe`, `forward`, `chat`, `send` and `receive` here. With --through:
-/// connections of programs behind `whimbrel proxy socks --through`, and tunnels of `proxy http --through` and
-/// `run --through`, that this device has, or may take. The rate is that of half a second. docs/devices.md
-/// has the rules.
+/// Without a gateway: each `whimbrel pipe`, `forward`, `chat`, `send` and `receive` here, and HTTPS that ends
+/// in `proxy http --intercept`. With --through: connections of programs behind `whimbrel proxy socks
+/// --through`, and tunnels of `proxy http --through` and `run --through`, that this device has, or may take.
+/// The rate is that of half a second. docs/devices.md has the rules.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

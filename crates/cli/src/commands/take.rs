@@ -5,6 +5,7 @@ mod direct;
 mod ports;
 mod program;
 mod waiting;
+mod web;
 
 pub(crate) use carry::{Begun, carry};
 pub(crate) use ports::go_on as go_on_at_ports;
@@ -12,7 +13,7 @@ pub(crate) use program::{Place, ended, start};
 pub(crate) use waiting::{Asking, How, Waiting};
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use tokio::process::Child;
 use whimbrel_proxy::{Listed, Outcome, SessionsAt};
 
 use crate::commands::sessions::{At, find, with_network};
@@ -40,8 +42,8 @@ use crate::{output, rule};
 Examples:
   whimbrel take SESSION --from TICKET        (as `whimbrel handoff` printed it there)
   whimbrel take SESSION --from phone.ada@example.org    (there: whimbrel agent --as)
+  whimbrel take SESSION --from TICKET --as http -- curl -o rest {url}
   whimbrel take SESSION --through gate.home.ada@example.org
-  whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}
   whimbrel take SESSION --through gate.home.ada@example.org --as http-time -- mpv {url}
   whimbrel take SESSION --through gate.home.ada@example.org --as line -- irssi -c {host} -p {port}"))]
 pub(crate) struct Take {
@@ -49,8 +51,8 @@ pub(crate) struct Take {
     session: String,
     #[command(flatten)]
     at: At,
-    /// The device that has it, without a gateway: in this terminal, or at ports for a `forward`
-    #[arg(long, value_name = "NAME|TICKET", conflicts_with_all = ["through", "how", "own_lines", "listen", "program"])]
+    /// The device that has it, without a gateway; HTTPS of `proxy http --intercept` with --as http
+    #[arg(long, value_name = "NAME|TICKET", conflicts_with_all = ["through", "own_lines"])]
     from: Option<Peer>,
     /// Where a file of `whimbrel receive` goes; here by default
     #[arg(long, value_name = "DIR", requires = "from")]
@@ -63,7 +65,7 @@ pub(crate) struct Take {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     own_lines: u16,
     /// Where to listen for the program; any free port of this host by default
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = ANY_PORT)]
     listen: SocketAddr,
     /// Print a JSON object once it listens
     #[arg(long)]
@@ -73,11 +75,28 @@ pub(crate) struct Take {
     program: Vec<OsString>,
 }
 
+/// Any port of this host.
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 /// For a program to read what it was given, when its session broke or went on elsewhere.
 pub(crate) const LAST: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(globals: &Globals, args: Take) -> Result<()> {
+    if !args.listen.ip().is_loopback() {
+        return Err(Failure::usage("whoever reached that address would get the bytes; listen on 127.0.0.1"));
+    }
     if let Some(from) = &args.from {
+        if args.how == How::Http {
+            if args.dir.is_some() {
+                return Err(Failure::usage("--dir is for files of `whimbrel receive`, not for --as http"));
+            }
+            return web::take(globals, &args, from).await;
+        }
+        if args.how != How::Raw || !args.program.is_empty() || args.listen != ANY_PORT {
+            let text =
+                "without a gateway a program gets only the rest of what came over HTTPS: say --as http";
+            return Err(Failure::usage(text));
+        }
         let directory = args.dir.as_deref().unwrap_or(Path::new("."));
         return direct::take(globals, &args.session, from, (directory, args.json)).await;
     }
@@ -85,9 +104,6 @@ pub(crate) async fn run(globals: &Globals, args: Take) -> Result<()> {
         let text =
             "say where the session is: --from TICKET, as `whimbrel handoff` prints it, or --through GATEWAY";
         return Err(Failure::usage(text));
-    }
-    if !args.listen.ip().is_loopback() {
-        return Err(Failure::usage("whoever reached that address would get the bytes; listen on 127.0.0.1"));
     }
     if args.own_lines > 0 && args.how != How::Line {
         return Err(Failure::usage("--own-lines is for programs that begin anew: say --as line"));
@@ -119,14 +135,7 @@ async fn take(
         let place = if asks { place.url.clone() } else { place.at.to_string() };
         output::line(format!("{} to {} waits for a program on {place}", &id[..8], session.to))?;
     }
-    let mut program = start(&args.program, &place, |_| Ok(()))?;
-    let asking = tokio::select! {
-        asking = waiting.program() => asking?,
-        status = ended(&mut program) => {
-            let status = status?;
-            return Err(Failure::new(1, format!("the program ended before it connected: {status}")).into());
-        }
-    };
+    let (mut program, asking) = asking(args, waiting, &place).await?;
     let takers = rule::takers(&network.key);
     let carrying = carry(sessions, session, takers.clone(), asking, |begun| tell(globals, begun));
     let following = rule::follow(network.key.clone(), takers, |takers| sessions.set_rule(takers));
@@ -149,6 +158,30 @@ async fn take(
     match status.filter(|status| !status.success()) {
         Some(status) => Err(Failure::new(1, format!("the program failed: {status}")).into()),
         None => Ok(()),
+    }
+}
+
+/// Starts the program, if one is given, and waits for one that asks.
+async fn asking(args: &Take, waiting: Waiting, place: &Place) -> Result<(Option<Child>, Asking)> {
+    let mut program = start(&args.program, place, |_| Ok(()))?;
+    tokio::select! {
+        asking = waiting.program() => Ok((program, asking?)),
+        status = ended(&mut program) => {
+            let status = status?;
+            Err(Failure::new(1, format!("the program ended before it connected: {status}")).into())
+        }
+    }
+}
+
+/// Waits for the end of the program that was started, if one was.
+async fn succeeded(program: &mut Option<Child>) -> Result<()> {
+    if program.is_none() {
+        return Ok(());
+    }
+    let status = ended(program).await?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(1, format!("the program failed: {status}")).into()),
     }
 }
 

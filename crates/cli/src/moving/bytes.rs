@@ -139,6 +139,17 @@ pub(super) async fn refuse(stream: &mut Stream, why: &str) {
     let _ = soon(WORD_LIMIT, saying).await;
 }
 
+/// Waits until all that was said was heard, or that cannot be known.
+pub(super) async fn until_heard(stream: &mut Stream) {
+    let hearing = async {
+        stream.finish()?;
+        stream.drained().await
+    };
+    if let Err(error) = soon(WORD_LIMIT, hearing).await {
+        tracing::debug!(%error, "whether the other device has heard it is not known");
+    }
+}
+
 async fn soon<T>(limit: Duration, doing: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(limit, doing).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use whimbrel_base::EndpointId;
+use whimbrel_proxy::WebObject;
 use whimbrel_relay::Keeper;
 use whimbrel_transport::{CloseCode, CloseReason, Connection, HandOverError, Listener, PathState, Stream};
 
@@ -178,6 +179,18 @@ impl Asked {
     ) -> Outcome {
         match bytes::bring(&mut self.stream, (state, length), read).await {
             Ok(()) => self.hand_over(connection).await,
+            Err(why) => {
+                self.over.abort(NOT_GIVEN, STAYS);
+                Outcome::Stays(why)
+            }
+        }
+    }
+
+    /// Tells what is needed to ask a server for the rest of an object, and waits until the other device has
+    /// that. Nothing of it may be given to the program here meanwhile.
+    pub(crate) async fn give_object(mut self, object: WebObject) -> Outcome {
+        match bytes::bring(&mut self.stream, (State::Web(object), 0), &mut |_| Ok(0)).await {
+            Ok(()) => Outcome::Moved(self.called),
             Err(why) => {
                 self.over.abort(NOT_GIVEN, STAYS);
                 Outcome::Stays(why)

@@ -1,5 +1,6 @@
 //! What of a running command could go on at another device, and the word that lets one device have it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ const MOST: u64 = 3600;
 /// Sessions of a command that could move, at most: the others stay.
 const MOST_KNOWN: usize = 64;
 
-/// The connections of a command that could move. Cheap to clone; clones share everything.
+/// What of a command could move: its connections, and answers of HTTPS. Cheap to clone; clones share
+/// everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions(Arc<Mutex<Vec<Known>>>);
 
@@ -33,6 +35,8 @@ struct Known {
     id: ConnectionId,
     peer: String,
     began: Instant,
+    /// Bytes that came, where no connection counts them.
+    down: Option<Arc<AtomicU64>>,
     /// Hears of the device that comes for it.
     asked: mpsc::Sender<Asked>,
     /// Waits for the device that has the word.
@@ -42,12 +46,15 @@ struct Known {
 /// What is told of a session that could move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Movable {
-    /// 32 hexadecimal digits; those of its connection.
+    /// 32 hexadecimal digits; those of its connection, if it has one of its own.
     pub(crate) id: String,
     /// What people call the peer.
     pub(crate) peer: String,
     /// For how long it has been here.
     pub(crate) age_ms: u64,
+    /// Bytes that came, where no connection counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) down: Option<u64>,
 }
 
 /// That one device may have a session, once.
@@ -89,9 +96,18 @@ impl Sessions {
 
     /// A connection that could move from now on, until what is returned is dropped.
     pub(crate) fn begin(&self, connection: &Connection, peer: &str) -> Session {
+        self.begin_as(connection.id(), peer, None)
+    }
+
+    /// The same of something that has no connection to a peer, and of which so many bytes have come.
+    pub(crate) fn begin_object(&self, peer: &str, down: Arc<AtomicU64>) -> Session {
+        self.begin_as(ConnectionId::random(), peer, Some(down))
+    }
+
+    fn begin_as(&self, id: ConnectionId, peer: &str, down: Option<Arc<AtomicU64>>) -> Session {
         let (sender, asked) = mpsc::channel(1);
-        let (id, peer) = (connection.id(), peer.to_owned());
-        let known = Known { id, peer, began: Instant::now(), asked: sender, word: None };
+        let (peer, began) = (peer.to_owned(), Instant::now());
+        let known = Known { id, peer, began, down, asked: sender, word: None };
         let mut all = self.lock();
         if all.len() < MOST_KNOWN {
             all.push(known);
@@ -106,12 +122,13 @@ impl Sessions {
             id: known.id.to_string(),
             peer: known.peer.clone(),
             age_ms: u64::try_from(known.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            down: known.down.as_ref().map(|down| down.load(Ordering::Relaxed)),
         };
         self.lock().iter().map(movable).collect()
     }
 
-    /// Lets one device come for the session: it is waited for at what is returned. A later word takes the place of
-    /// an earlier one.
+    /// Lets one device come for the session: it is waited for at what is returned. A later word takes the
+    /// place of an earlier one.
     ///
     /// # Errors
     /// For people: there is no such session, the device was removed, or nobody can be waited for.
@@ -193,8 +210,8 @@ impl Drop for Session {
     }
 }
 
-/// Listens for those who are let in. What waits by ticket itself has a listener without a name already: the word's then
-/// has a name that nobody else has, and that no name service hears of.
+/// Listens for those who are let in. What waits by ticket itself has a listener without a name already: the
+/// word's then has a name that nobody else has, and that no name service hears of.
 async fn listen(endpoint: &Endpoint, allow: impl Fn() -> Allow) -> Result<(Listener, Option<Name>), String> {
     let failed = |error: ListenError| format!("cannot wait for the other device: {error}");
     match endpoint.listen(ListenOptions::unnamed().allow(allow())).await {

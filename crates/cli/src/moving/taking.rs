@@ -30,8 +30,8 @@ pub(crate) struct Taken {
     pub(crate) streams: Vec<Halves>,
 }
 
-/// Asks for a session the device that has it: the command itself, which waits at a ticket, or by way of the agent
-/// there. Returns what there is to know of it; its connection is still there.
+/// Asks for a session the device that has it: the command itself, which waits at a ticket, or by way of the
+/// agent there. Returns what there is to know of it; its connection is still there.
 ///
 /// # Errors
 /// When that cannot be reached, or does not give it. It stays where it is then.
@@ -77,6 +77,17 @@ impl Giver {
     /// Does not take the file, and says why.
     pub(crate) async fn refuse(mut self, why: &str) {
         bytes::refuse(&mut self.stream, why).await;
+    }
+
+    /// Says that this device has the rest of an object, and needs no more. Once it is said this device goes
+    /// on, whether or not it was heard: at worst both do.
+    ///
+    /// # Errors
+    /// When it cannot be said. The object goes on there then.
+    pub(crate) async fn has_rest(mut self) -> Result<()> {
+        bytes::fetch(&mut self.stream, 0, &mut |_| Ok(())).await?;
+        bytes::until_heard(&mut self.stream).await;
+        Ok(())
     }
 
     /// Takes the connection.

@@ -1,12 +1,13 @@
-//! What two devices say to each other before a connection is handed over, on a stream that the taking one opens.
-//! A message is its length (4 bytes, big-endian) and a postcard value; the first one of the taking device has
-//! [`HELLO`] before it. `docs/protocol.md` has the bytes.
+//! What two devices say to each other before a connection is handed over, on a stream that the taking one
+//! opens. A message is its length (4 bytes, big-endian) and a postcard value; the first one of the taking
+//! device has [`HELLO`] before it. `docs/protocol.md` has the bytes.
 
 use std::io;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use whimbrel_proxy::WebObject;
 use whimbrel_transport::Stream;
 
 use crate::transfer::together::{Going, Together};
@@ -94,6 +95,9 @@ pub(crate) enum State {
     Together(Together),
     /// Of `whimbrel send`: several files, of which what is left is fetched before the connection comes.
     Going(Going),
+    /// Of `whimbrel proxy http`: an answer of HTTPS. No connection comes: its server is asked for what is
+    /// left.
+    Web(WebObject),
 }
 
 /// A file that is on its way.
@@ -142,7 +146,8 @@ pub(crate) struct Leaving {
     pub(crate) waiting: Vec<u8>,
 }
 
-/// What the taking device says of a file: first whether it keeps one, then whether it has all that it was sent.
+/// What the taking device says of a file: first whether it keeps one, then whether it has all that it was
+/// sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Keeps {
     Yes,
@@ -292,6 +297,12 @@ mod tests {
         let whole = b"\0\x06\x01p\x09\x03\x01\x01\x01d\xac\x02\x04";
         let files = b"\x01\x08\x01f\x01\x02\x03\x01\x04\x01x\x05\x06\x07\0\xac\x02";
         assert_eq!(bytes, [&whole[..], files].concat());
+        let web = b"\0\x07\x01h\xbb\x03\x01/\x01\x01a\x01b\x01\x04etag\x03\"a\"\0\xac\x02\xad\x02\x02";
+        let said = decode::<Answer>(web).unwrap();
+        let Answer::Given(State::Web(object)) = &said else { panic!("it is something else: {said:?}") };
+        assert_eq!((&object.place()[..], object.at()), ("https://h/", 2));
+        assert_eq!(postcard::to_stdvec(&said).unwrap(), web);
+        assert!((0..web.len()).all(|end| decode::<Answer>(&web[..end]).is_none()));
         assert_eq!(postcard::to_stdvec(&Keeps::Yes).unwrap(), b"\0");
         assert_eq!(postcard::to_stdvec(&Keeps::No("no".to_owned())).unwrap(), b"\x01\x02no");
         assert_eq!(postcard::to_stdvec(&Answer::Refused("no".to_owned())).unwrap(), b"\x01\x02no");

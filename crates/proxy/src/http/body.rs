@@ -7,6 +7,7 @@ use super::line::is_of_the_network;
 use super::object::Object;
 use super::origins::Lease;
 use super::speaker::Coming;
+use super::transfer::Follow;
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, SizeHint};
 use std::pin::Pin;
@@ -17,7 +18,11 @@ use tokio::time::Sleep;
 pub(super) type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of an answer.
-pub(super) struct Body(Kind);
+pub(super) struct Body {
+    kind: Kind,
+    /// Where it may go on at another device.
+    follow: Option<Box<Follow>>,
+}
 
 /// With less to come of what is passed on, another network is not taken in.
 const LEAST_LEFT: u64 = 1 << 20;
@@ -64,12 +69,21 @@ struct Joined {
 }
 
 impl Body {
+    fn new(kind: Kind) -> Self {
+        Self { kind, follow: None }
+    }
+
+    /// The same, which may go on at another device.
+    pub(super) fn followed(self, follow: Box<Follow>) -> Self {
+        Self { follow: Some(follow), ..self }
+    }
+
     pub(super) fn empty() -> Self {
-        Self(Kind::Whole(None))
+        Self::new(Kind::Whole(None))
     }
 
     pub(super) fn of(bytes: Bytes) -> Self {
-        Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+        Self::new(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     /// Passes on what a server sends, and releases the connection behind it. If that breaks, or several
@@ -81,12 +95,12 @@ impl Body {
         }
         let (at, is_waiting, timer) = (0, false, None);
         let resume = rest.map(|(object, late)| Resume { object, at, is_waiting, timer, late });
-        Self(Kind::Passing(Box::new(Passing { incoming, lease: Some(lease), resume })))
+        Self::new(Kind::Passing(Box::new(Passing { incoming, lease: Some(lease), resume })))
     }
 
     /// The first bytes of an object, and what is being fetched of it: so many bytes together.
     pub(super) fn joined(first: Bytes, fetching: Fetching, total: u64) -> Self {
-        Self(Kind::Joined(Joined {
+        Self::new(Kind::Joined(Joined {
             first: Some(first).filter(|first| !first.is_empty()),
             left: total,
             fetching,
@@ -101,14 +115,45 @@ impl hyper::body::Body for Body {
     type Error = Broken;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Next {
-        let passing = match &mut self.0 {
+        if let Some(follow) = &self.follow
+            && !ready!(follow.poll_turn(cx))
+        {
+            return Poll::Ready(Some(Err("it goes on at another device".into())));
+        }
+        let next = self.poll_next(cx);
+        match &mut self.follow {
+            Some(follow) => next.map_ok(|frame| frame.map_data(|bytes| follow.passed(bytes))),
+            None => next,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Whole(bytes) => bytes.is_none(),
+            Kind::Passing(passing) => passing.incoming.is_end_stream(),
+            Kind::Joined(joined) => joined.left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Kind::Passing(passing) => passing.incoming.size_hint(),
+            Kind::Joined(joined) => SizeHint::with_exact(joined.left),
+        }
+    }
+}
+
+impl Body {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Next {
+        let passing = match &mut self.kind {
             Kind::Whole(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Joined(joined) => return joined.poll(cx),
             Kind::Passing(passing) => passing,
         };
         if let Some(joined) = passing.join() {
-            self.0 = Kind::Joined(joined);
-            return self.poll_frame(cx);
+            self.kind = Kind::Joined(joined);
+            return self.poll_next(cx);
         }
         match ready!(passing.poll(cx)) {
             Ok(next) => Poll::Ready(next.map(Ok)),
@@ -121,25 +166,9 @@ impl hyper::body::Body for Body {
                         resume.object.path_failed(by);
                     }
                 }
-                self.0 = Kind::Joined(resume.fetch(None));
-                self.poll_frame(cx)
+                self.kind = Kind::Joined(resume.fetch(None));
+                self.poll_next(cx)
             }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.0 {
-            Kind::Whole(bytes) => bytes.is_none(),
-            Kind::Passing(passing) => passing.incoming.is_end_stream(),
-            Kind::Joined(joined) => joined.left == 0,
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.0 {
-            Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Kind::Passing(passing) => passing.incoming.size_hint(),
-            Kind::Joined(joined) => SizeHint::with_exact(joined.left),
         }
     }
 }

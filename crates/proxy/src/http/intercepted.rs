@@ -3,25 +3,29 @@
 
 use super::Proxy;
 use super::answer::answer_inside;
+use super::body::Body;
 use super::recent::Recent;
 use super::rewound::Rewound;
 use super::secured::Secured;
 use super::speaking::{self, Limits};
+use super::transfer::{self, WebTransfer};
 use super::tunnel::{self, AGREED, Agreed, Asked, CONNECT, Far, Passed, Slot};
 use super::watched::{Traffic, Watched};
 use crate::intercept::{HTTP2, Hello, InterceptAuthority, InterceptError, InterceptHosts, MAX_HELLO, judge};
 use crate::{Destination, UpstreamError};
 use bytes::BytesMut;
 use futures_util::FutureExt;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::Upgraded;
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::{AlertDescription, Error, ServerConfig};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use whimbrel_access::Intents;
 
@@ -38,6 +42,8 @@ const BUFFER: usize = 64 << 10;
 /// Certificates that are kept, each for so long. They are valid for longer.
 const CERTIFICATES: usize = 512;
 const CERTIFICATE_LASTS: Duration = Duration::from_secs(24 * 3600);
+/// Answers that were told, and that nobody has looked at yet.
+const TOLD: usize = 64;
 
 /// What intercepts.
 pub(super) struct Intercepting {
@@ -48,6 +54,8 @@ pub(super) struct Intercepting {
     /// The proxy for what is asked for inside, whose connections to servers are secured.
     inside: Arc<Proxy>,
     handshakes: Semaphore,
+    /// Who hears of answers that are under way to programs.
+    told: OnceLock<mpsc::Sender<WebTransfer>>,
 }
 
 impl Intercepting {
@@ -64,7 +72,14 @@ impl Intercepting {
             secured,
             inside,
             handshakes: Semaphore::new(HANDSHAKES),
+            told: OnceLock::new(),
         }
+    }
+
+    /// Answers that are under way to programs, from now on. `None`: they are told already.
+    pub(super) fn transfers(&self) -> Option<mpsc::Receiver<WebTransfer>> {
+        let (told, transfers) = mpsc::channel(TOLD);
+        self.told.set(told).is_ok().then_some(transfers)
     }
 
     /// Whether a tunnel to this destination may end here.
@@ -177,9 +192,17 @@ impl Intercepting {
         };
         let (traffic, slot) = (Arc::new(Traffic::default()), Arc::new(Slot::default()));
         let limits = Limits { head: self.inside.settings.request_limit, buffer: BUFFER };
-        let answering = |request| {
+        let client = self.told.get().zip(outer.ends()).map(|(told, ends)| {
+            Arc::new(transfer::Client { told: told.clone(), ends, traffic: Arc::clone(&traffic) })
+        });
+        let answering = |request: Request<Incoming>| {
             let (inside, slot, request) = (Arc::clone(&self.inside), Arc::clone(&slot), Box::new(request));
-            answer_inside(inside, slot, to.clone(), request).boxed()
+            let asked = client.clone().map(|client| transfer::Asked::new(client, to, &request));
+            let answer = answer_inside(inside, slot, to.clone(), request);
+            match asked {
+                Some(asked) => async move { followed(asked, answer.await) }.boxed(),
+                None => answer.boxed(),
+            }
         };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
         let watched = Watched::secured(Box::new(stream), Arc::clone(&traffic));
@@ -192,6 +215,17 @@ impl Intercepting {
             Box::pin(tunnel.run(&traffic)).await;
         }
     }
+}
+
+/// Follows an answer on its way to the program, if it is large.
+fn followed(asked: transfer::Asked, answer: Response<Body>) -> Response<Body> {
+    let (head, body) = answer.into_parts();
+    let follow = asked.answered((head.status, &head.headers), body.size_hint().exact());
+    let body = match follow {
+        Some(follow) => body.followed(follow),
+        None => body,
+    };
+    Response::from_parts(head, body)
 }
 
 /// Reads the client's first words, until it can be told whether they are for us.

@@ -70,6 +70,9 @@ async fn speak(proxy: &Arc<Proxy>, stream: TcpStream, traffic: &Arc<Traffic>) {
     let slot = Arc::new(Slot::default());
     let limits = Limits { head: proxy.settings.request_limit, buffer: BUFFER };
     let answering = |request| answer(Arc::clone(proxy), Arc::clone(&slot), Box::new(request)).boxed();
+    if proxy.intercepting.is_some() {
+        traffic.note_ends(&stream);
+    }
     let watched = Watched::socket(stream, Arc::clone(traffic));
     speaking::speak(watched, traffic, limits, &answering).await;
     // On the heap, as answers: a connection that only waits has no need of its memory.

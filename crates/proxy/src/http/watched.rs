@@ -1,11 +1,13 @@
 //! A client's connection, whose traffic is counted: one on which nothing moves is closed.
 
+use super::flushed::Flushed;
 use crate::Duplex;
 use crate::whole::Breaks as _;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -22,12 +24,34 @@ pub(super) struct Traffic {
     is_tunnel: AtomicBool,
     is_broken: AtomicBool,
     is_elsewhere: AtomicBool,
+    /// Within TLS.
+    flushed: Flushed,
+    /// Both ends of the socket, ours first, where somebody may want to know.
+    ends: OnceLock<(SocketAddr, SocketAddr)>,
 }
 
 impl Traffic {
     /// The bytes that the client has sent, and those that it was sent.
     pub(super) fn bytes(&self) -> (u64, u64) {
         (self.read.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed))
+    }
+
+    /// Whether all that was written within TLS is in the socket.
+    pub(super) fn flushed(&self) -> &Flushed {
+        &self.flushed
+    }
+
+    /// It is that of this socket.
+    pub(super) fn note_ends(&self, socket: &TcpStream) {
+        if let (Ok(here), Ok(there)) = (socket.local_addr(), socket.peer_addr()) {
+            // It is noted once.
+            let _ = self.ends.set((here, there));
+        }
+    }
+
+    /// Both ends of its socket, ours first, if they were noted.
+    pub(super) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.ends.get().copied()
     }
 
     /// From now on the limit of tunnels counts.
@@ -98,6 +122,10 @@ impl Watched {
         }
     }
 
+    fn is_secured(&self) -> bool {
+        matches!(self.stream, Some(Client::Secured(_)))
+    }
+
     fn stream(&mut self) -> io::Result<Pin<&mut dyn Duplex>> {
         let stream: &mut dyn Duplex = match &mut self.stream {
             Some(Client::Socket(socket)) => socket,
@@ -108,6 +136,9 @@ impl Watched {
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if self.is_secured() {
+            self.traffic.flushed.wrote();
+        }
         if let Poll::Ready(Ok(count)) = written {
             self.traffic.written.fetch_add(count as u64, Ordering::Relaxed);
         }
@@ -134,6 +165,9 @@ impl AsyncRead for Watched {
         let before = buffer.filled().len();
         let read = self.stream()?.poll_read(cx, buffer);
         self.traffic.read.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        if read.is_pending() && self.is_secured() {
+            self.traffic.flushed.waits(cx.waker());
+        }
         read
     }
 }
@@ -162,7 +196,11 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream()?.poll_flush(cx)
+        let flushed = self.stream()?.poll_flush(cx);
+        if self.is_secured() {
+            self.traffic.flushed.flushed(matches!(flushed, Poll::Ready(Ok(()))));
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

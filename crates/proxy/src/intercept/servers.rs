@@ -40,7 +40,7 @@ impl Servers {
     ///
     /// # Errors
     /// When there are none.
-    pub(super) fn new(file: Option<&Path>) -> Result<Self, InterceptError> {
+    pub(crate) fn new(file: Option<&Path>) -> Result<Self, InterceptError> {
         let roots = match file {
             Some(file) => of_file(file)?,
             None => of_system()?,

@@ -61,7 +61,7 @@ impl NoRest {
 
 impl Rest {
     /// From an offset in what the server said, which began with this head, for a program that said this.
-    pub(super) fn new(head: &[u8], offset: u64, request: &[u8]) -> Result<Self, NoRest> {
+    pub(crate) fn new(head: &[u8], offset: u64, request: &[u8]) -> Result<Self, NoRest> {
         let answer = Head::new(head).ok_or(NoRest::NotHttp)?;
         let request = Head::of_get(request)?;
         let done = offset.saturating_sub(head.len() as u64);
@@ -74,6 +74,11 @@ impl Rest {
         let kept: String = kept.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!("{lines}{kept}Connection: close\r\n\r\n").into_bytes();
         Ok(Self { head, skip: (answer.length as u64).saturating_sub(offset) })
+    }
+
+    /// What the program gets first, where nothing of the session is to be left out.
+    pub(crate) fn into_head(self) -> Vec<u8> {
+        self.head
     }
 
     /// From where a player can go on in a film, for one that said this: what it must read first, and then the

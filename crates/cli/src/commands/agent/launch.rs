@@ -19,7 +19,7 @@ use super::consent::{Answer, Consent};
 use super::news::News;
 use crate::commands::sessions::Names;
 use crate::commands::take::{Asking, Begun, LAST, Place, Waiting, carry, ended, start};
-use crate::{aside, failure, own_group, rule};
+use crate::{aside, failure, moving, own_group, rule};
 
 /// For a program to connect.
 const CONNECTS: Duration = Duration::from_secs(60);
@@ -67,6 +67,9 @@ impl std::fmt::Display for Left {
             Self::Declined => f.write_str("it stays there, as you wish"),
             Self::Program(error) => write!(f, "it stays there: {error}"),
             Self::NotGiven(error) => write!(f, "it is not here: {error}"),
+            Self::Terminal(command) if command == moving::WEB => {
+                f.write_str("it stays there: `whimbrel take` asks for the rest of it, for a program of yours")
+            }
             Self::Terminal(command) => write!(f, "it stays there: a {command} needs a terminal to go on in"),
         }
     }

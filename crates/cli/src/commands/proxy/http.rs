@@ -14,15 +14,17 @@ use whimbrel_proxy::{HttpProxy, HttpSettings, Interception};
 use crate::commands::proxy::intercepting::InterceptFlags;
 use crate::commands::proxy::listening;
 use crate::commands::proxy::reaching::{self, ReachFlags};
+use crate::commands::proxy::transfers;
 use crate::failure::Failure;
 use crate::manager::Ready;
+use crate::moving::{self, Sessions};
 use crate::network::Network;
 use crate::options::{Globals, after, size};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::{files, metrics, output};
 
-const COMMAND: &str = "proxy http";
+const COMMAND: &str = moving::WEB;
 
 /// Serve browsers and other programs as an HTTP proxy, until stopped
 ///
@@ -142,10 +144,15 @@ async fn serve(
     let _metrics = metrics::serve(figures, text);
     let local = listener.local_addr().context("cannot tell where it listens")?;
     let (through, hosts) = (args.flags.reach.gateway(), args.flags.reach.hosts());
+    let sessions = Sessions::default();
     let _reporter = match network {
-        Some(network) => Some(Reporter::start(network, About::new(COMMAND, through.clone()), globals.quiet)?),
+        Some(network) => {
+            let about = About::new(COMMAND, through.clone()).moving(&sessions);
+            Some(Reporter::start(network, about, globals.quiet)?)
+        }
         None => None,
     };
+    let transfers = network.and_then(|_| proxy.transfers());
     let status = format!("HTTP proxy on {local}{}", args.flags.reach.shown());
     args.interception.tell(globals.quiet);
     let _ready = Ready::tell(&status);
@@ -160,8 +167,10 @@ async fn serve(
         output::line(&status)?;
         hosts.iter().try_for_each(|host| output::line(format!("  {host}")))?;
     }
-    proxy.serve(listener).await;
-    Ok(())
+    tokio::select! {
+        () = proxy.serve(listener) => Ok(()),
+        never = transfers::offer(globals.quiet, transfers, &sessions) => match never {},
+    }
 }
 
 /// Where others reach the proxy, that must be meant: it does not ask who they are.

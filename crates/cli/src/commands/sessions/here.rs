@@ -29,6 +29,9 @@ pub(crate) struct Here {
 impl Here {
     /// Bytes that came from the peer and that went there, as its connection counts them.
     fn bytes(&self) -> (u64, u64) {
+        if let Some(down) = self.session.down {
+            return (down, 0);
+        }
         let connection = self.report.connections.iter().find(|one| one.id == self.session.id);
         connection.map_or((0, 0), |one| (one.bytes_received, one.bytes_sent))
     }

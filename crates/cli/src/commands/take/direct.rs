@@ -8,10 +8,15 @@ use whimbrel_transport::Config;
 use super::ports;
 use crate::commands::sessions::digits;
 use crate::commands::{chat, pipe, receive, send};
+use crate::failure::Failure;
 use crate::moving::{self, State};
 use crate::network::{Network, Peer, Wish};
 use crate::options::Globals;
+use crate::plain::plain;
 use crate::shutdown::Shutdown;
+
+/// Characters that are shown of what the other device says.
+const LONGEST: usize = 200;
 
 /// Takes a session from the device that has it, and goes on with it until it ends or goes to the next one.
 ///
@@ -57,5 +62,11 @@ async fn go_on(
         }
         State::Going(files) => send::go_on_together(globals, network, (giver, files), json).await,
         State::Sending(file) => send::go_on(globals, network, (giver, file), json).await,
+        State::Web(object) => {
+            giver.refuse("it was not taken with --as http").await;
+            let place = plain(&object.place(), LONGEST);
+            let message = format!("{place} is asked for by a program here: take it with --as http");
+            Err(Failure::new(Failure::REFUSED, message).into())
+        }
     }
 }

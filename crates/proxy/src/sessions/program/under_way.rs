@@ -1,5 +1,7 @@
 //! What is between this process and a program on this host, for those that have no session of their own.
 
+use std::net::SocketAddr;
+
 use tokio::net::TcpStream;
 
 #[cfg(target_os = "linux")]
@@ -16,10 +18,14 @@ pub struct UnderWay {
 
 impl UnderWay {
     /// Of this connection, where that is known.
-    #[cfg(target_os = "linux")]
     #[must_use]
     pub fn of(connection: &TcpStream) -> Option<Self> {
-        let (here, there) = (connection.local_addr().ok()?, connection.peer_addr().ok()?);
+        Self::between(connection.local_addr().ok()?, connection.peer_addr().ok()?)
+    }
+
+    /// Of the connection whose ends are these, the first one that of this process.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn between(here: SocketAddr, there: SocketAddr) -> Option<Self> {
         let (own, other) = (queues::of(here, there)?, queues::of(there, here)?);
         Some(Self {
             to_program: u64::from(own.unsent) + u64::from(other.unread),
@@ -27,10 +33,9 @@ impl UnderWay {
         })
     }
 
-    /// Of this connection, where that is known.
+    /// Of the connection whose ends are these, the first one that of this process.
     #[cfg(not(target_os = "linux"))]
-    #[must_use]
-    pub fn of(_: &TcpStream) -> Option<Self> {
+    pub(crate) fn between(_: SocketAddr, _: SocketAddr) -> Option<Self> {
         None
     }
 }
