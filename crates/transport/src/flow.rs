@@ -204,7 +204,8 @@ impl Flow {
 
     /// Sends a message; waits while the flow's queue is full. The message is sent although nobody waits for
     /// what is returned. Of several calls at a time, the one that returns first has sent first. Cancel-safe:
-    /// a call that has not returned has sent nothing.
+    /// a call that has not returned has sent nothing. `data` becomes bytes when this is called, not when it
+    /// is waited for.
     ///
     /// # Errors
     /// [`SendError`], but for [`SendError::Full`].

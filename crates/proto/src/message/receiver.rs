@@ -2,6 +2,9 @@
 //! queue for the application.
 
 mod ahead;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod alike;
 mod inflow;
 mod snapshot;
 
@@ -289,9 +292,7 @@ impl Receiver {
                 let order = self.flows.get(&flow).and_then(|inflow| inflow.order.as_deref());
                 check_epoch(header.flow, order, epoch)
             }
-            (OrderOf::Group(group), epoch, _) => {
-                check_epoch(header.flow, self.groups.get(&group), epoch)
-            }
+            (OrderOf::Group(group), epoch, _) => check_epoch(header.flow, self.groups.get(&group), epoch),
         }
     }
 

@@ -2,6 +2,7 @@
 //! is asked of each message else, whose turn it is and how much of it goes, has one answer for all of them.
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod alike;
 
 use std::time::Duration;
@@ -304,6 +305,19 @@ mod tests {
         assert_eq!((&run, &left), (&*out, &*leavers));
         assert!(left.len() > 4 && run.len() <= 700);
         assert_eq!(sender.stats(), sender_of.stats());
+    }
+
+    #[test]
+    fn messages_without_bytes_need_room_for_a_header_too() {
+        for room in [0, 1, HEADER as u64 - 1, HEADER as u64, 3 * HEADER as u64] {
+            let (mut out, mut leavers) = (Vec::new(), Leavers::new());
+            let together = Together { room, most: 64, out: &mut out, leavers: &mut leavers };
+            let chance = Chance { datagram: room, ..CHANCE };
+            let ran = sender(Class::UNRELIABLE, &[0; 3]).put_run_alone(LEVEL, NOW, chance, together);
+            assert!(out.len() as u64 <= room, "{} of {room}", out.len());
+            let fits = room >= HEADER as u64;
+            assert_eq!((ran == Ran::Full, leavers.is_empty()), (!fits || room == HEADER as u64, !fits));
+        }
     }
 
     #[test]

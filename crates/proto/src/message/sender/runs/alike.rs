@@ -267,7 +267,8 @@ impl World {
         self.sender.write_down(&mut bytes);
         self.sender.write_tallies_down(&mut bytes);
         let (held, deadline) = (self.sender.held(), self.sender.deadline());
-        (format!("{events:?} {:?} {held} {deadline:?} {:?}", self.sender.stats(), self.flying), bytes)
+        let (stats, tags) = (self.sender.stats(), &self.sender.tags);
+        (format!("{events:?} {stats:?} {held} {deadline:?} {tags:?} {:?}", self.flying), bytes)
     }
 }
 
@@ -287,7 +288,8 @@ proptest! {
         for _ in 0..2000 {
             world.take(&Step::Wait(20));
             world.take(&Step::Allow(cost(20_000)));
-            world.take(&Step::Segment { limit: 12_000, takes_now: true, datagram: 0, path: 0, second: false });
+            let (limit, takes_now, datagram, path, second) = (12_000, true, 0, 0, false);
+            world.take(&Step::Segment { limit, takes_now, datagram, path, second });
             while !world.flying.is_empty() {
                 world.take(&Step::Arrives(0));
             }
@@ -297,7 +299,7 @@ proptest! {
         }
         let sender = &world.sender;
         prop_assert!(sender.is_drained() && sender.deadline().is_none() && sender.is_idle());
-        prop_assert_eq!((sender.held(), sender.len()), (0, 0));
+        prop_assert_eq!((sender.held(), sender.len(), sender.tags.len()), (0, 0, 0));
         prop_assert!(sender.flows.iter().all(|flow| flow.queued == 0));
         prop_assert!(sender.lanes.iter().all(|lane| lane.backlog == 0 && lane.in_segments == 0));
     }
