@@ -12,6 +12,7 @@
 //! run, chain       entries, signatures, the log of one device, and proof of two histories
 //! rights           whose entries count
 //! group            what follows: devices, friends, and unique names
+//! checkpoint       what the entries came to that are not kept any more
 //! log              all logs: writing, exchanging
 //! vector           what somebody has
 //! wire             how that is written
@@ -21,6 +22,7 @@
 //! ```
 
 mod chain;
+mod checkpoint;
 mod group;
 mod label;
 mod log;

@@ -1,6 +1,7 @@
 //! Tests of the whole core.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod checkpoints;
 mod histories;
 mod hostile;
 mod long_logs;

@@ -1,0 +1,276 @@
+//! Checkpoints of a log: making, signing, taking and closing them.
+
+use std::collections::BTreeSet;
+
+use whimbrel_base::{EndpointId, SecretKey, UnixTime, order};
+
+use super::{Log, Refusal, Report, WriteError};
+use crate::chain::MAX_UNTRUSTED;
+use crate::checkpoint::{Base, Checkpoint, Checkpoints, Closed, Stated, removed};
+use crate::group::Stamp;
+use crate::op::Op;
+use crate::run::Hash;
+use crate::wire::{MAX_MESSAGE, pack};
+
+/// What is left of a message for the signatures of devices, beside a base.
+const FOR_SIGNATURES: usize = 256 * 1024;
+
+impl Log {
+    /// States as the user what the entries come to that are here. Once all devices in the list have come to the
+    /// same and signed it, those entries are let go. Says whether there is something new to state.
+    ///
+    /// # Errors
+    /// [`WriteError`]; then nothing was stated.
+    pub fn compact(&mut self, user: &SecretKey) -> Result<bool, WriteError> {
+        if user.id() != self.user {
+            return Err(WriteError::NotUser);
+        }
+        if self.chains.get(&self.user).is_some_and(|chain| chain.split().is_some()) {
+            return Err(WriteError::Forked);
+        }
+        if !self.lost.is_empty() {
+            return Err(WriteError::Lost);
+        }
+        if let Some((forked, _)) = self.group.devices().find(|(_, device)| device.is_forked()) {
+            return Err(WriteError::ForkedDevice(forked));
+        }
+        let Some((checkpoint, base)) = self.next_checkpoint()? else { return Ok(false) };
+        let mut stated = Stated::new(checkpoint, user);
+        if base.devices(self.user).contains(&user.id()) {
+            stated.sign(self.user, user);
+        }
+        let closed = Closed { stated, base };
+        if pack(&closed).map_or(usize::MAX, |packed| packed.len()) > MAX_MESSAGE - FOR_SIGNATURES {
+            return Err(WriteError::TooLarge);
+        }
+        self.checkpoints.open = Some(Box::new(closed.stated));
+        self.try_close();
+        Ok(true)
+    }
+
+    /// The devices that have not signed the last checkpoint yet. Nothing if there is none, or all have.
+    pub fn waited_for(&self) -> BTreeSet<EndpointId> {
+        let Some(open) = &self.checkpoints.open else { return BTreeSet::new() };
+        order::set(self.group.devices().map(|(id, _)| id).filter(|id| !open.by.contains_key(id)))
+    }
+
+    /// Signs as a device the checkpoint that the user stated, if this log has all that it covers, comes to the
+    /// same, and nothing that is here would be void or count by it. Says whether it did.
+    pub fn acknowledge(&mut self, device: &SecretKey) -> bool {
+        let id = device.id();
+        let Some(open) = self.checkpoints.open.as_ref().filter(|open| !open.by.contains_key(&id)) else {
+            return false;
+        };
+        let Some(base) = self.agreed(&open.checkpoint) else { return false };
+        if !base.devices(self.user).contains(&id) || !self.changes_nothing(&open.checkpoint) {
+            return false;
+        }
+        let user = self.user;
+        if let Some(open) = &mut self.checkpoints.open {
+            open.sign(user, device);
+        }
+        self.try_close();
+        true
+    }
+
+    /// Takes what another one has of checkpoints.
+    pub(super) fn take_checkpoints(&mut self, theirs: Checkpoints, now: UnixTime, report: &mut Report) {
+        let mark = self.checkpoints.mark(self.user);
+        let Checkpoints { closed, open } = theirs;
+        let taken = closed.map_or(Ok(()), |closed| self.take_closed(*closed, now));
+        let taken = taken.and_then(|()| open.map_or(Ok(()), |open| self.take_open(*open)));
+        report.refused.extend(taken.err().map(|refusal| (self.user, refusal)));
+        self.try_close();
+        report.checkpoint |= self.checkpoints.mark(self.user) != mark;
+    }
+
+    /// Takes again what was in the file.
+    pub(super) fn take_checkpoints_again(&mut self, kept: Checkpoints) {
+        if let Some(closed) = kept.closed {
+            self.close(*closed);
+        }
+        self.checkpoints.open = kept.open;
+    }
+
+    /// Lets go of signatures of those that are no devices any more: no other device takes them.
+    pub(super) fn forget_signers(&mut self) {
+        if let Some(open) = &mut self.checkpoints.open {
+            open.by.retain(|device, _| self.group.device(*device).is_some());
+        }
+    }
+
+    fn take_open(&mut self, theirs: Stated) -> Result<(), Refusal> {
+        if !theirs.verify(self.user) {
+            return Err(Refusal::Checkpoint);
+        }
+        let (name, checkpoint) = (theirs.name(self.user), &theirs.checkpoint);
+        let closed = self.closed().map(|closed| &closed.stated.checkpoint);
+        if closed.is_some_and(|closed| checkpoint.number <= closed.number) {
+            return Ok(());
+        }
+        if closed.is_some_and(|closed| !checkpoint.goes_on_from(closed)) {
+            return Err(Refusal::Checkpoint);
+        }
+        let user = self.user;
+        match &mut self.checkpoints.open {
+            Some(open) if open.name(user) == name => open.by.extend(theirs.by),
+            Some(open) if name < open.name(user) => {}
+            Some(open) if !checkpoint.goes_on_from(&open.checkpoint) => return Err(Refusal::Checkpoint),
+            open => *open = Some(Box::new(theirs)),
+        }
+        self.forget_signers();
+        Ok(())
+    }
+
+    fn take_closed(&mut self, theirs: Closed, now: UnixTime) -> Result<(), Refusal> {
+        let checkpoint = &theirs.stated.checkpoint;
+        let closed = self.closed().map(|closed| &closed.stated);
+        if closed.is_some_and(|closed| theirs.stated.name(self.user) <= closed.name(self.user)) {
+            return Ok(());
+        }
+        let goes_on = closed.is_none_or(|closed| checkpoint.goes_on_from(&closed.checkpoint));
+        if !goes_on || !theirs.verify(self.user) || !self.accepts(&theirs) {
+            return Err(Refusal::Checkpoint);
+        }
+        if checkpoint.latest().is_some_and(|time| time.is_too_far_ahead(now)) {
+            return Err(Refusal::Ahead);
+        }
+        self.close(theirs);
+        Ok(())
+    }
+
+    /// Whether a checkpoint that is closed can be true, by what is here. If all that it covers is here, it is
+    /// what that comes to, or all devices that this comes to signed something else. If not, no word of the
+    /// user's key that it covers speaks against it.
+    fn accepts(&self, theirs: &Closed) -> bool {
+        let Stated { checkpoint, by, .. } = &theirs.stated;
+        if let Some((base, _)) = self.at(checkpoint).map(|log| log.comes_to()) {
+            return base == theirs.base || base.is_signed_by_all(self.user, by);
+        }
+        let said = self.chains.get(&self.user).into_iter().flat_map(|chain| chain.entries());
+        let mut covered = said.filter(|(sequence, _)| checkpoint.covers(self.user, *sequence));
+        covered.all(|(_, entry)| match &entry.op {
+            Op::AddDevice { device, .. } => by.contains_key(device) || checkpoint.gone.contains(device),
+            Op::RemoveDevice { device, .. } => *device == self.user || checkpoint.gone.contains(device),
+            _ => true,
+        })
+    }
+
+    /// The checkpoint of all that is here, with its base; `None` if there is nothing new in it.
+    fn next_checkpoint(&self) -> Result<Option<(Checkpoint, Base)>, WriteError> {
+        let (counted, _) = self.counted();
+        let gone = self.gone_with(&counted);
+        let is_covered = |author: EndpointId| {
+            author == self.user || self.group.device(author).is_some() || gone.contains(&author)
+        };
+        let heads = self.chains.iter().filter(|(author, _)| is_covered(**author));
+        let cut = order::map(heads.map(|(author, chain)| (*author, chain.head())));
+        let closed = self.closed().map(|closed| &closed.stated.checkpoint);
+        if self.group.devices().any(|(device, _)| gone.contains(&device)) {
+            return Err(WriteError::Full);
+        }
+        let is_same = closed
+            .is_some_and(|closed| cut.iter().all(|(author, head)| closed.covers(*author, head.sequence)));
+        if is_same {
+            return Ok(None);
+        }
+        let open = self.checkpoints.open.as_ref().map(|open| &open.checkpoint);
+        let last = open.or(closed).map_or(0, |last| last.number);
+        let number = last.saturating_add(1);
+        let mut checkpoint =
+            Checkpoint { number, before: self.closed_hash(), cut, gone, base: Hash::default() };
+        let Some((base, _)) = self.at(&checkpoint).map(|log| log.comes_to()) else { return Ok(None) };
+        checkpoint.base = base.hash();
+        let is_known =
+            open.is_some_and(|open| Checkpoint { number: open.number, ..checkpoint.clone() } == *open);
+        Ok((!is_known).then_some((checkpoint, base)))
+    }
+
+    /// All that a checkpoint covers, and nothing else, if it is here.
+    fn at(&self, checkpoint: &Checkpoint) -> Option<Self> {
+        let mut log = Self::new(self.user);
+        log.checkpoints.closed.clone_from(&self.checkpoints.closed);
+        for (author, head) in &checkpoint.cut {
+            let chain = match self.chains.get(author) {
+                Some(chain) => chain.until(*head)?,
+                None if *head == crate::run::Head::default() => continue,
+                None => return None,
+            };
+            log.chains.insert(*author, chain);
+        }
+        log.group = log.follow();
+        Some(log)
+    }
+
+    /// What all that is here comes to, and who was removed.
+    fn comes_to(&self) -> (Base, BTreeSet<EndpointId>) {
+        let (counted, _) = self.counted();
+        let rooms = self.rooms();
+        let wide = rooms.iter().filter(|(_, room)| **room > MAX_UNTRUSTED).map(|(author, _)| *author);
+        (Base::of(&counted, order::set(wide)), self.gone_with(&counted))
+    }
+
+    fn gone_with(&self, counted: &[(Stamp, &Op)]) -> BTreeSet<EndpointId> {
+        let mut gone = removed(counted);
+        gone.remove(&self.user);
+        gone
+    }
+
+    /// The base of a checkpoint that is not closed, if all it covers is here and comes to that.
+    fn agreed(&self, checkpoint: &Checkpoint) -> Option<Base> {
+        if checkpoint.before != self.closed_hash() {
+            return None;
+        }
+        let (base, gone) = self.at(checkpoint)?.comes_to();
+        (base.hash() == checkpoint.base && gone == checkpoint.gone).then_some(base)
+    }
+
+    /// Whether the same entries count that a checkpoint covers, with all that is here beside them, and none of
+    /// those counts which it would end. A device that it does not know might not know what it covers: another
+    /// checkpoint must wait for that one too.
+    fn changes_nothing(&self, checkpoint: &Checkpoint) -> bool {
+        let Some(alone) = self.at(checkpoint) else { return false };
+        if !self.group.devices().all(|(device, _)| alone.group.device(device).is_some()) {
+            return false;
+        }
+        let is_covered = |at: &Stamp| checkpoint.covers(at.author, at.sequence);
+        let (counted, _) = self.counted();
+        let ends = |at: &Stamp| checkpoint.gone.contains(&at.author) && !is_covered(at);
+        let (alone, _) = alone.counted();
+        let covered = counted.iter().map(|(at, _)| at).filter(|at| is_covered(at));
+        covered.eq(alone.iter().map(|(at, _)| at)) && !counted.iter().any(|(at, _)| ends(at))
+    }
+
+    fn closed_hash(&self) -> Hash {
+        self.closed().map(|closed| closed.stated.checkpoint.hash(self.user)).unwrap_or_default()
+    }
+
+    /// Closes the checkpoint that all devices in its base signed, if this log comes to the same.
+    fn try_close(&mut self) {
+        let Some(open) = &self.checkpoints.open else { return };
+        let Some(base) = self.agreed(&open.checkpoint) else { return };
+        if !base.is_signed_by_all(self.user, &open.by) {
+            return;
+        }
+        let stated = open.as_ref().clone();
+        self.close(Closed { stated, base });
+    }
+
+    /// Lets go of the entries that a checkpoint covers.
+    fn close(&mut self, closed: Closed) {
+        let checkpoint = &closed.stated.checkpoint;
+        for author in &checkpoint.gone {
+            self.chains.remove(author);
+            self.lost.remove(author);
+        }
+        let go_on = checkpoint.cut.iter().filter(|(author, _)| !checkpoint.gone.contains(author));
+        for (author, head) in go_on {
+            let new = self.new_chain(*author);
+            self.chains.entry(*author).or_insert(new).rebase(*head);
+        }
+        let number = checkpoint.number;
+        self.checkpoints.open.take_if(|open| open.checkpoint.number <= number);
+        self.checkpoints.closed = Some(Box::new(closed));
+        self.refresh();
+    }
+}
