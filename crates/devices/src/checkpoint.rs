@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use whimbrel_base::{EndpointId, SecretKey, order};
 
+use crate::group::Stamp;
 use crate::run::{Hash, Head, Signed};
 use crate::time::Hybrid;
 use crate::vector::{Mark, beginning};
@@ -54,6 +55,12 @@ impl Checkpoint {
     /// Whether an entry is covered.
     pub(crate) fn covers(&self, author: EndpointId, sequence: u64) -> bool {
         self.cut.get(&author).is_some_and(|head| sequence <= head.sequence)
+    }
+
+    /// Whether an entry is covered, or of a device that was removed: that may have been before an earlier
+    /// checkpoint, which covered its log.
+    pub(crate) fn ends(&self, at: Stamp) -> bool {
+        self.gone.contains(&at.author) || self.covers(at.author, at.sequence)
     }
 
     /// Whether this covers what an earlier one covered of all logs that go on.

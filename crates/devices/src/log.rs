@@ -110,7 +110,7 @@ impl Log {
 
     /// Whether the closed checkpoint covers an entry: what is here of such ones counts.
     fn is_closed(&self, at: Stamp) -> bool {
-        self.closed().is_some_and(|closed| closed.stated.checkpoint.covers(at.author, at.sequence))
+        self.closed().is_some_and(|closed| closed.stated.checkpoint.ends(at))
     }
 
     /// The log of an author of which nothing is here, but what the closed checkpoint covers.

@@ -68,7 +68,7 @@ impl Base {
     /// Whether its entries are in order, and none is behind what the checkpoint covers.
     pub(crate) fn fits(&self, checkpoint: &Checkpoint) -> bool {
         let sorted = self.entries.is_sorted_by(|(one, _), (other, _)| one < other);
-        sorted && self.entries.iter().all(|(at, _)| checkpoint.covers(at.author, at.sequence))
+        sorted && self.entries.iter().all(|(at, _)| checkpoint.ends(*at))
     }
 }
 

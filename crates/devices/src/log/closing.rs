@@ -9,7 +9,7 @@ use crate::chain::MAX_UNTRUSTED;
 use crate::checkpoint::{Base, Checkpoint, Checkpoints, Closed, Stated, removed};
 use crate::group::Stamp;
 use crate::op::Op;
-use crate::run::Hash;
+use crate::run::{Hash, Head};
 use crate::wire::{MAX_MESSAGE, pack};
 
 /// What is left of a message for the signatures of devices, beside a base.
@@ -58,9 +58,8 @@ impl Log {
     /// same, and nothing that is here would be void or count by it. Says whether it did.
     pub fn acknowledge(&mut self, device: &SecretKey) -> bool {
         let id = device.id();
-        let Some(open) = self.checkpoints.open.as_ref().filter(|open| !open.by.contains_key(&id)) else {
-            return false;
-        };
+        let open = self.checkpoints.open.as_ref().filter(|open| !open.by.contains_key(&id));
+        let Some(open) = open.filter(|_| self.group.device(id).is_some()) else { return false };
         let Some(base) = self.agreed(&open.checkpoint) else { return false };
         if !base.devices(self.user).contains(&id) || !self.changes_nothing(&open.checkpoint) {
             return false;
@@ -160,11 +159,11 @@ impl Log {
     fn next_checkpoint(&self) -> Result<Option<(Checkpoint, Base)>, WriteError> {
         let (counted, _) = self.counted();
         let gone = self.gone_with(&counted);
-        let is_covered = |author: EndpointId| {
-            author == self.user || self.group.device(author).is_some() || gone.contains(&author)
-        };
-        let heads = self.chains.iter().filter(|(author, _)| is_covered(**author));
-        let cut = order::map(heads.map(|(author, chain)| (*author, chain.head())));
+        let mut cut = order::map(self.group.devices().map(|(device, _)| (device, Head::default())));
+        let heads = self.chains.iter().filter(|(author, _)| {
+            **author == self.user || self.group.device(**author).is_some() || gone.contains(author)
+        });
+        cut.extend(heads.map(|(author, chain)| (*author, chain.head())));
         let closed = self.closed().map(|closed| &closed.stated.checkpoint);
         if self.group.devices().any(|(device, _)| gone.contains(&device)) {
             return Err(WriteError::Full);
@@ -193,7 +192,7 @@ impl Log {
         for (author, head) in &checkpoint.cut {
             let chain = match self.chains.get(author) {
                 Some(chain) => chain.until(*head)?,
-                None if *head == crate::run::Head::default() => continue,
+                None if *head == Head::default() => continue,
                 None => return None,
             };
             log.chains.insert(*author, chain);
@@ -233,7 +232,7 @@ impl Log {
         if !self.group.devices().all(|(device, _)| alone.group.device(device).is_some()) {
             return false;
         }
-        let is_covered = |at: &Stamp| checkpoint.covers(at.author, at.sequence);
+        let is_covered = |at: &Stamp| self.is_closed(*at) || checkpoint.covers(at.author, at.sequence);
         let (counted, _) = self.counted();
         let ends = |at: &Stamp| checkpoint.gone.contains(&at.author) && !is_covered(at);
         let (alone, _) = alone.counted();
