@@ -44,7 +44,7 @@ pub use group::{
     Device, Friend, FriendDevice, Group, MAX_DEVICES, MAX_FRIEND_DEVICES, MAX_FRIENDS, MAX_REMOVED, Stamp,
 };
 pub use label::{Label, LabelError};
-pub use log::{Log, MAX_AUTHORS, Refusal, Report, Update, WriteError};
+pub use log::{Log, MANY as ENTRIES_TO_CHECKPOINT, MAX_AUTHORS, Refusal, Report, Update, WriteError};
 pub use op::{Last, Op, Rights, Subject, Visibility};
 pub use replica::Replica;
 pub use run::{BadRun, MAX_RUN};

@@ -23,6 +23,7 @@ use crate::time::Hybrid;
 use crate::vector::{Reach, Vector, beginning};
 use whimbrel_base::order;
 
+pub use closing::MANY;
 pub use exchange::{Refusal, Report, Update};
 pub use writing::WriteError;
 

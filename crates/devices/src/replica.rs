@@ -35,7 +35,8 @@ impl Replica {
     }
 
     /// The same one, which signs with this device's key what the user states in checkpoints, once it comes to
-    /// the same. Without it entries are never let go.
+    /// the same, and states one itself where that is the user's key and many entries came since the last one.
+    /// Without it entries are never let go.
     #[must_use]
     pub fn signing(self, key: SecretKey) -> Self {
         Self { key: Some(key), ..self }
@@ -91,9 +92,13 @@ impl Replica {
         }
     }
 
-    /// Signs what the user states in a checkpoint, if that is right.
+    /// Signs what the user states in a checkpoint, if that is right; as the user, states one if it is time.
     pub(crate) fn acknowledge(&self, log: &mut Log) {
         if let Some(key) = &self.key {
+            if key.id() == log.user() && log.is_checkpoint_due() {
+                // What is wrong with the list is told elsewhere, and another time will do as well.
+                let _ = log.compact(key);
+            }
             log.acknowledge(key);
         }
     }

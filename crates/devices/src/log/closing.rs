@@ -15,7 +15,33 @@ use crate::wire::{MAX_MESSAGE, pack};
 /// What is left of a message for the signatures of devices, beside a base.
 const FOR_SIGNATURES: usize = 256 * 1024;
 
+/// So many entries make a checkpoint worth while.
+pub const MANY: usize = 1024;
+/// After so many more a checkpoint that some devices did not sign yet is stated anew.
+const SOME: usize = 64;
+
 impl Log {
+    /// Whether the user's key should state a checkpoint: many entries are behind the last one, or the last one
+    /// can't be closed as it is.
+    pub(crate) fn is_checkpoint_due(&self) -> bool {
+        let Some(open) = self.checkpoints.open.as_ref().map(|open| &open.checkpoint) else {
+            return self.chains.values().map(|chain| chain.len()).sum::<usize>() >= MANY;
+        };
+        let behind = |author: EndpointId, sequence: u64| !open.covers(author, sequence);
+        let logs = self.chains.iter();
+        let mut news = logs.flat_map(|(author, chain)| {
+            chain.entries().filter(|(sequence, _)| behind(*author, *sequence)).map(|(_, entry)| &entry.op)
+        });
+        // Such a one may say that what is covered does not count, so that its author does not sign.
+        let is_about_rights =
+            |op: &Op| matches!(op, Op::AddDevice { .. } | Op::RemoveDevice { .. } | Op::Distrust { .. });
+        let mut count = 0;
+        news.any(|op| {
+            count += 1;
+            count >= SOME || is_about_rights(op)
+        })
+    }
+
     /// States as the user what the entries come to that are here. Once all devices in the list have come to the
     /// same and signed it, those entries are let go. Says whether there is something new to state.
     ///
