@@ -1,8 +1,9 @@
 //! Checkpoints: what a group comes to, in place of the entries before it.
 //!
-//! The user's key states how far each log is covered and the hash of what follows from it, the base. Each device
-//! in the base that has all of it, and comes to the same, signs that statement too. With the word of all of
-//! them the checkpoint is closed: nothing can change what the entries before it came to, and they may go.
+//! The user's key states how far each log is covered and the hash of what follows from it, the base. Each
+//! device in the base that has all of it, and comes to the same, signs that statement too. With the word of
+//! all of them the checkpoint is closed: nothing can change what the entries before it came to, and they may
+//! go.
 
 mod base;
 
@@ -103,7 +104,9 @@ impl Stated {
         let message = message(&self.checkpoint.hash(group));
         let is_of = |who: EndpointId, signed: &Signed| who.verify(&message, &(*signed).into()).is_ok();
         // Checked one by one, which takes time.
-        self.by.len() <= MAX_DEVICES && is_of(group, &self.signed) && self.by.iter().all(|(device, signed)| is_of(*device, signed))
+        self.by.len() <= MAX_DEVICES
+            && is_of(group, &self.signed)
+            && self.by.iter().all(|(device, signed)| is_of(*device, signed))
     }
 
     /// Which one this is, in few bytes.
@@ -148,7 +151,8 @@ impl Checkpoints {
         Mark { closed, open: open.map(|open| open.name(group)), signers: order::set(signers) }
     }
 
-    /// What somebody lacks who has these; `None` if it has a later one, and everything else must wait for that.
+    /// What somebody lacks who has these; `None` if it has a later one, and everything else must wait for
+    /// that.
     pub(crate) fn missing(&self, group: EndpointId, theirs: &Mark) -> Option<Self> {
         let mark = self.mark(group);
         if theirs.closed > mark.closed {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod checkpoints;
+mod compacted_histories;
 mod histories;
 mod hostile;
 mod long_logs;

@@ -21,8 +21,8 @@ pub const MANY: usize = 1024;
 const SOME: usize = 64;
 
 impl Log {
-    /// Whether the user's key should state a checkpoint: many entries are behind the last one, or the last one
-    /// can't be closed as it is.
+    /// Whether the user's key should state a checkpoint: many entries are behind the last one, or that can't
+    /// be closed as it is.
     pub(crate) fn is_checkpoint_due(&self) -> bool {
         let Some(open) = self.checkpoints.open.as_ref().map(|open| &open.checkpoint) else {
             return self.chains.values().map(|chain| chain.len()).sum::<usize>() >= MANY;
@@ -42,8 +42,8 @@ impl Log {
         })
     }
 
-    /// States as the user what the entries come to that are here. Once all devices in the list have come to the
-    /// same and signed it, those entries are let go. Says whether there is something new to state.
+    /// States as the user what the entries come to that are here. Once all devices in the list have come to
+    /// the same and signed it, those entries are let go. Says whether there is something new to state.
     ///
     /// # Errors
     /// [`WriteError`]; then nothing was stated.
@@ -80,8 +80,8 @@ impl Log {
         order::set(self.group.devices().map(|(id, _)| id).filter(|id| !open.by.contains_key(id)))
     }
 
-    /// Signs as a device the checkpoint that the user stated, if this log has all that it covers, comes to the
-    /// same, and nothing that is here would be void or count by it. Says whether it did.
+    /// Signs as a device the checkpoint that the user stated, if this log has all that it covers, comes to
+    /// the same, and nothing that is here would be void or count by it. Says whether it did.
     pub fn acknowledge(&mut self, device: &SecretKey) -> bool {
         let id = device.id();
         let open = self.checkpoints.open.as_ref().filter(|open| !open.by.contains_key(&id));
@@ -250,9 +250,9 @@ impl Log {
         (base.hash() == checkpoint.base && gone == checkpoint.gone).then_some(base)
     }
 
-    /// Whether the same entries count that a checkpoint covers, with all that is here beside them, and none of
-    /// those counts which it would end. A device that it does not know might not know what it covers: another
-    /// checkpoint must wait for that one too.
+    /// Whether the same entries count that a checkpoint covers, with all that is here beside them, and none
+    /// of those counts which it would end. A device that it does not know might not know what it covers:
+    /// another checkpoint must wait for that one too.
     fn changes_nothing(&self, checkpoint: &Checkpoint) -> bool {
         let Some(alone) = self.at(checkpoint) else { return false };
         if !self.group.devices().all(|(device, _)| alone.group.device(device).is_some()) {

@@ -71,14 +71,14 @@ pub enum Refusal {
     Full,
     /// All devices agreed to a checkpoint, and this is something else than what it covers.
     #[error(
-        "it is not what all devices agreed to in a checkpoint: a second history, or the log of a device that was \
-         removed before; it changes nothing any more"
+        "it is not what all devices agreed to in a checkpoint: a second history, or the log of a device that \
+         was removed before; it changes nothing any more"
     )]
     Closed,
     /// A checkpoint is not what its user's devices came to.
     #[error(
-        "the checkpoint is not what the entries here come to, or not signed by the user and all devices: it was \
-         forged, or the user's key is in other hands"
+        "the checkpoint is not what the entries here come to, or not signed by the user and all devices: it \
+         was forged, or the user's key is in other hands"
     )]
     Checkpoint,
     /// The proof of two histories proves nothing.
