@@ -105,12 +105,14 @@ fn what_a_device_wrote_weeks_apart_takes_its_place_by_its_time_among_what_was_le
 #[test]
 fn a_friend_that_was_removed_stays_out_whatever_comes_dated_back() {
     let mut stage = busy();
+    stage.write(2, add(1)).unwrap();
     stage.write(2, call(1, "old-friend")).unwrap();
     stage.write(1, Op::RemoveFriend { friend: stranger(1) }).unwrap();
     stage.meet(0, 1);
     compact(&mut stage).unwrap();
     gather(&mut stage);
     assert!(closed(stage.log(2)).is_some());
+    assert_eq!(links(stage.log(0)), 2, "what device 2 wrote is behind the checkpoint");
     assert!(stage.log(0).group().friend(stranger(1)).is_none());
 }
 
