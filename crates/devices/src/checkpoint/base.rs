@@ -25,7 +25,7 @@ pub(crate) struct Base {
 
 impl Base {
     /// Makes the base from all covered entries that count, in their order.
-    pub(crate) fn of<'a>(counted: &[(Stamp, &'a Op)], wide: BTreeSet<EndpointId>) -> Self {
+    pub(crate) fn of(counted: &[(Stamp, &Op)], wide: BTreeSet<EndpointId>) -> Self {
         let gone = removed(counted);
         let first_removals =
             order::map(counted.iter().rev().filter_map(|(at, op)| removes(op).map(|device| (device, *at))));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use whimbrel_base::{EndpointId, SecretKey, UnixTime, order};
 
 use super::{Log, Refusal, Report, WriteError};
-use crate::chain::MAX_UNTRUSTED;
+use crate::chain::{Chain, MAX_UNTRUSTED};
 use crate::checkpoint::{Base, Checkpoint, Checkpoints, Closed, Stated, removed};
 use crate::group::Stamp;
 use crate::op::Op;
@@ -25,7 +25,7 @@ impl Log {
     /// be closed as it is.
     pub(crate) fn is_checkpoint_due(&self) -> bool {
         let Some(open) = self.checkpoints.open.as_ref().map(|open| &open.checkpoint) else {
-            return self.chains.values().map(|chain| chain.len()).sum::<usize>() >= MANY;
+            return self.chains.values().map(Chain::len).sum::<usize>() >= MANY;
         };
         let behind = |author: EndpointId, sequence: u64| !open.covers(author, sequence);
         let logs = self.chains.iter();

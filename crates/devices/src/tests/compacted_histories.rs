@@ -182,7 +182,6 @@ impl Play {
     }
 
     fn run(&mut self, step: &Step) {
-        let id = |stage: &Stage, whom: usize| stage.id(whom);
         match *step {
             // It may not be allowed, or not make sense here.
             Step::Say(side, saying) => self.write(side, |stage| {
@@ -195,7 +194,7 @@ impl Play {
             }),
             Step::Remove(by, whom) => self.write(by, |stage| drop(stage.remove(by, whom))),
             Step::Trust(by, whom, trusted) => self.write(by, |stage| {
-                let device = id(stage, whom);
+                let device = stage.id(whom);
                 let op = match trusted {
                     true => Op::Trust { device },
                     false => Op::Distrust { device, last: stage.log(by).last_of(device) },
@@ -203,7 +202,7 @@ impl Play {
                 let _ = stage.write(by, op);
             }),
             Step::Reach { by, whom, back, distrust } => self.write(by, |stage| {
-                let device = id(stage, whom);
+                let device = stage.id(whom);
                 let Some(chain) = stage.log(by).chains().get(&device) else { return };
                 let sequence = chain.head().sequence.saturating_sub(back);
                 let last = Last { sequence, hash: chain.hash_at(sequence).unwrap_or_default() };
@@ -246,9 +245,14 @@ fn play(steps: &[Step]) -> Result<Play, TestCaseError> {
     Ok(play)
 }
 
+/// How many histories `make test` tries.
+const HISTORIES: u32 = 300;
+/// Of so many that WHIMBREL_HISTORIES asks for one is tried: it takes far longer than one without checkpoints.
+const SHARE: u32 = 10;
+
 fn try_histories(steps: impl Strategy<Value = Step>, holds: impl Fn(Play) -> Result<(), TestCaseError>) {
     let wanted = std::env::var("WHIMBREL_HISTORIES").ok().and_then(|count| count.parse().ok());
-    let cases = wanted.unwrap_or(300);
+    let cases = wanted.map_or(HISTORIES, |count: u32| count.div_ceil(SHARE));
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let histories = prop::collection::vec(steps, 0..60);
