@@ -247,7 +247,7 @@ fn play(steps: &[Step]) -> Result<Play, TestCaseError> {
 
 /// How many histories `make test` tries.
 const HISTORIES: u32 = 300;
-/// Of so many that WHIMBREL_HISTORIES asks for one is tried: it takes far longer than one without checkpoints.
+/// Of so many that WHIMBREL_HISTORIES asks for one is tried: with checkpoints it takes far longer.
 const SHARE: u32 = 10;
 
 fn try_histories(steps: impl Strategy<Value = Step>, holds: impl Fn(Play) -> Result<(), TestCaseError>) {
