@@ -158,10 +158,14 @@ impl Checkpoints {
         if theirs.closed > mark.closed {
             return None;
         }
+        // Alone: it may be as large as a message.
+        if theirs.closed < mark.closed {
+            return Some(Self { closed: self.closed.clone(), open: None });
+        }
         let open = self.open.clone().filter(|_| match mark.open == theirs.open {
             true => !mark.signers.is_subset(&theirs.signers),
             false => mark.open > theirs.open,
         });
-        Some(Self { closed: self.closed.clone().filter(|_| theirs.closed < mark.closed), open })
+        Some(Self { closed: None, open })
     }
 }

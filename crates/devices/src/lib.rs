@@ -19,6 +19,7 @@
 //! store            the file of a device
 //! replica          a log in a file or in memory
 //! sync             two devices over a connection
+//! mailbox          devices that are never up at once, by way of a service that cannot read
 //! ```
 
 mod chain;
@@ -26,6 +27,7 @@ mod checkpoint;
 mod group;
 mod label;
 mod log;
+mod mailbox;
 mod op;
 mod replica;
 mod rights;
@@ -45,6 +47,7 @@ pub use group::{
 };
 pub use label::{Label, LabelError};
 pub use log::{Log, MANY as ENTRIES_TO_CHECKPOINT, MAX_AUTHORS, Refusal, Report, Update, WriteError};
+pub use mailbox::{Mailbox, Piece};
 pub use op::{Last, Op, Rights, Subject, Visibility};
 pub use replica::Replica;
 pub use run::{BadRun, MAX_RUN};
@@ -60,5 +63,10 @@ pub mod fuzzing {
     /// Decodes bytes as a message between devices, and lets a log take it.
     pub fn message(bytes: &[u8]) {
         crate::sync::hear_anything(bytes);
+    }
+
+    /// Takes bytes for pieces of what devices leave for each other, and for what these say.
+    pub fn letter(bytes: &[u8]) {
+        crate::mailbox::hear_anything(bytes);
     }
 }

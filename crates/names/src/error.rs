@@ -7,8 +7,10 @@ use crate::proposal::ProposalError;
 use crate::store::StoreError;
 
 mod appointing;
+mod batches;
 
 pub use self::appointing::AppointmentRefusal;
+pub use self::batches::BatchRefusal;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
@@ -316,6 +318,9 @@ pub enum NamesError {
     /// An appointment is not kept.
     #[error(transparent)]
     BadAppointment(#[from] AppointmentRefusal),
+    /// A batch is neither kept nor handed out.
+    #[error(transparent)]
+    BadBatch(#[from] BatchRefusal),
     /// The service can't send mail. Why is for the operator's log.
     #[error("the name service can't send mail now; try again in a while, and tell its operator")]
     MailFailed,
@@ -378,6 +383,11 @@ impl NamesError {
                 AppointmentRefusal::Times(_) => ErrorCode::BadEnd,
                 AppointmentRefusal::Older(_) => ErrorCode::Stale,
                 AppointmentRefusal::TooMany(_) => ErrorCode::TooManyNames,
+            },
+            Self::BadBatch(refusal) => match refusal {
+                BatchRefusal::Size(_) => ErrorCode::TooLarge,
+                BatchRefusal::NoUser => ErrorCode::UserUnknown,
+                BatchRefusal::Full => ErrorCode::Full,
             },
             Self::MailFailed => ErrorCode::MailFailed,
             Self::Busy(_) => ErrorCode::Busy,

@@ -32,15 +32,16 @@ mod clock;
 
 pub use address::{ServiceAddress, ServiceAddressError};
 pub use admission::{Admission, Domain, Rule, Terms};
-pub use error::{AppointmentRefusal, ErrorCode, NamesError};
+pub use error::{AppointmentRefusal, BatchRefusal, ErrorCode, NamesError};
 pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, introduce};
 pub use proof::{DomainProof, ProofError};
 pub use proposal::{Decision, MAX_PROPOSAL_TIME, Proposal, ProposalError, ProposalId, Wished};
 pub use readers::{Reader, Readers};
 pub use registry::{Follower, Found, Limits, MeetingLimits, Registry, TurnLimits, Watcher};
-pub use resolver::{AskError, KnownProposal, Meeting, MeetingError, NameResolver, ProposalNews};
+pub use resolver::{AskError, KnownProposal, LeftBatch, Meeting, MeetingError, NameResolver, ProposalNews};
 pub use service::{Service, ServiceStats};
 pub use smtp::{Smtp, SmtpError};
+pub use store::batches::{MAX_BATCH, MAX_OF_DEVICE};
 pub use store::redb::open_database;
 pub use store::{MemoryStore, Placed, RedbStore, Store, StoreError};
 pub use trust::{KnownPeers, KnownPeersError, Origin, Pin, PinError, Standing, TrustError, TrustNews};

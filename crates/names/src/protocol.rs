@@ -40,6 +40,8 @@
 //! | 20 `Follow { word }` | `Watching`, then news | those of delegations, too many |
 //! | 21 `Appoint { appointment }` | `Accepted` | forged, not the user's, a newer one is there, too many |
 //! | 22 `Appointed { name }` | `Appointment` | not found |
+//! | 23 `Leave { word, batch }` | `Accepted` | too large, user unknown, those of delegations, full, too often |
+//! | 24 `Fetch { word, after }` | `Batches` | user unknown, those of delegations |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -64,6 +66,7 @@
 //! | 12 `Proposals { proposals, more }` | signed [proposals](crate::proposal) and decisions; whether more follow |
 //! | 13 `Devices { records, more }` | records, by name; after which name more may follow |
 //! | 14 `Appointment { appointment }` | an encoded appointment |
+//! | 15 `Batches { batches, more }` | what the user's devices left; whether more follow |
 //!
 //! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
 //!
@@ -250,6 +253,20 @@ pub enum Request {
         /// The device's name.
         name: Name,
     },
+    /// Keep this batch for the devices of the user.
+    Leave {
+        /// As in [`Proposals`](Self::Proposals).
+        word: Option<Vec<u8>>,
+        /// What only they can read.
+        batch: Vec<u8>,
+    },
+    /// Say what was left for the devices of the user.
+    Fetch {
+        /// As in [`Proposals`](Self::Proposals).
+        word: Option<Vec<u8>>,
+        /// The number of the last batch that was said before; 0 for all.
+        after: u64,
+    },
 }
 
 /// A proposal, and what was decided about it.
@@ -259,6 +276,19 @@ pub struct Proposed {
     pub proposal: Vec<u8>,
     /// A signed [`Decision`](crate::proposal::Decision), once there is one.
     pub decision: Option<Vec<u8>>,
+}
+
+/// What a device left for the others of its user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftBehind {
+    /// Its place among those of its user, not 0.
+    pub number: u64,
+    /// Which key left it.
+    pub by: EndpointId,
+    /// For how many seconds it is kept from now.
+    pub seconds: u32,
+    /// What was left.
+    pub batch: Vec<u8>,
 }
 
 /// A record, and for how long it counts.
@@ -382,6 +412,14 @@ pub enum Response {
     Appointment {
         /// An encoded [`Appointment`](whimbrel_base::Appointment).
         appointment: Vec<u8>,
+    },
+    /// What the user's devices left for each other.
+    Batches {
+        /// In the order of their numbers.
+        #[serde(deserialize_with = "bounded")]
+        batches: Vec<LeftBehind>,
+        /// Ask for those after the last of these.
+        more: bool,
     },
 }
 

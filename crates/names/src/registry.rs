@@ -46,6 +46,7 @@ use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 mod access;
 mod appointed;
 mod appointments;
+mod batches;
 mod devices;
 mod followers;
 mod mail;
@@ -131,6 +132,10 @@ pub struct TurnLimits {
     pub proposals_per_hour: u32,
     /// The same from one address.
     pub proposals_per_address: u32,
+    /// Batches that a key may leave for its user's devices in an hour.
+    pub batches_per_hour: u32,
+    /// The same from one address.
+    pub batches_per_address: u32,
     /// Mails that a key has sent in an hour, to whatever address.
     pub mails_per_hour: u32,
     /// The same from one address.
@@ -146,6 +151,8 @@ impl Default for TurnLimits {
             redeems_per_address: 60,
             proposals_per_hour: 20,
             proposals_per_address: 60,
+            batches_per_hour: 60,
+            batches_per_address: 240,
             mails_per_hour: 5,
             mails_per_address: 20,
             mails_to_one: 3,
@@ -344,6 +351,7 @@ impl Registry {
         self.store.forget_renewals(now).await?;
         self.store.forget_appointments(now).await?;
         self.store.forget_proposals(now).await?;
+        self.store.forget_batches(now).await?;
         let mut removed = 0;
         loop {
             let due = self.store.due(now, BATCH).await?;

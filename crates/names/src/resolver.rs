@@ -29,6 +29,7 @@ use crate::trust::{KnownPeers, TrustError};
 use crate::voucher::MAX_VOUCHER_BYTES;
 
 mod appointments;
+mod batches;
 mod between_users;
 mod following;
 mod link;
@@ -36,6 +37,7 @@ mod meeting;
 mod own_stream;
 mod state;
 
+pub use self::batches::LeftBatch;
 pub use self::between_users::KnownProposal;
 pub use self::following::ProposalNews;
 pub use self::meeting::{Meeting, MeetingError};

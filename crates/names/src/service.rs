@@ -24,6 +24,7 @@ use crate::smtp::Smtp;
 use crate::store::Store;
 
 mod answers;
+mod batches;
 mod between_users;
 mod broken;
 mod counters;

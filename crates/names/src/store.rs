@@ -17,12 +17,14 @@ use crate::admission::{CodeHash, Domain, Invitation};
 use crate::proposal::ProposalId;
 use crate::readers::Readers;
 
+pub mod batches;
 mod memory;
 pub mod proposals;
 pub mod redb;
 #[cfg(test)]
 mod tests;
 
+pub use self::batches::{Batch, NewBatch};
 pub use self::memory::MemoryStore;
 pub use self::proposals::{Decided, Kept, Proposing};
 pub use self::redb::RedbStore;
@@ -297,6 +299,26 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets all proposals that have ended at `now`.
     fn forget_proposals(&self, now: UnixTime) -> Answer<'_, ()> {
+        let _ = now;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Keeps a batch for the devices of a user, durably, in place of what has ended or [makes room](batches).
+    /// Says until when; `None` if there is no room, or the store keeps none at all.
+    fn leave_batch(&self, new: NewBatch, now: UnixTime) -> Answer<'_, Option<UnixTime>> {
+        let _ = (new, now);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// The batches of a user behind this number that have not ended at `now`, in order, until they have more
+    /// than [`batches::MAX_BATCH`] bytes together.
+    fn batches<'a>(&'a self, user: &'a EndpointId, after: u64, now: UnixTime) -> Answer<'a, Vec<Batch>> {
+        let _ = (user, after, now);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// Forgets all batches that have ended at `now`.
+    fn forget_batches(&self, now: UnixTime) -> Answer<'_, ()> {
         let _ = now;
         Box::pin(std::future::ready(Ok(())))
     }

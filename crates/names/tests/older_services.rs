@@ -167,3 +167,31 @@ async fn an_older_service_that_knows_no_appointments_answers_on_what_was_under_w
     assert_eq!(resolver.proposals(None).await, Ok(Vec::new()));
     assert_eq!(service.connections.load(Ordering::Relaxed), 3);
 }
+
+/// As [`is_newer`], of all that was added since appointments.
+fn is_batch(asked: &Request) -> bool {
+    matches!(asked, Request::Leave { .. } | Request::Fetch { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_service_that_keeps_no_batches_answers_on_what_was_under_way_and_is_asked_for_appointments()
+{
+    let net = Net(183);
+    let old = host(net, 200, 200).await;
+    let service = Older::new(is_batch);
+    service.serve(&old).await;
+    let laptop = host(net, 1, 1).await;
+    let resolver = Arc::new(NameResolver::new(laptop.endpoint.clone(), old.endpoint.addr()));
+    let asking = resolver.clone();
+    let devices = tokio::spawn(async move { asking.devices_of(&name("ada@example.org")).await });
+    until("it was asked for devices", || service.devices.load(Ordering::Relaxed) == 1).await;
+    let unsupported = Err(AskError::Unsupported("batches for a user's devices"));
+    assert_eq!(resolver.batches(None, 0).await.map(drop), unsupported);
+    // The service has ended the connection over the batches, and not over the devices.
+    assert_eq!(devices.await.unwrap(), Ok(Vec::new()));
+    assert_eq!(service.connections.load(Ordering::Relaxed), 2);
+    assert_eq!(resolver.leave_batch(None, vec![1]).await.map(drop), unsupported);
+    let device = name("laptop.ada@example.org");
+    assert_eq!(resolver.appointment(&device, laptop.endpoint.id()).await, Ok(None));
+    assert_eq!(service.connections.load(Ordering::Relaxed), 3);
+}

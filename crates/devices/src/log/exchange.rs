@@ -126,6 +126,7 @@ impl Limits {
 struct Budget {
     update: Update,
     bytes: usize,
+    most: usize,
 }
 
 impl Budget {
@@ -133,7 +134,8 @@ impl Budget {
         // What cannot be written cannot be sent.
         let bytes = postcard::to_stdvec(part).map_or(usize::MAX, |bytes| bytes.len());
         let sum = self.bytes.saturating_add(bytes);
-        let has_room = (self.update.runs.is_empty() && self.update.forks.is_empty()) || sum <= MAX_BYTES;
+        let is_first = self.update.runs.is_empty() && self.update.forks.is_empty();
+        let has_room = is_first || sum <= self.most;
         if has_room {
             self.bytes = sum;
         }
@@ -145,11 +147,19 @@ impl Log {
     /// What somebody with this vector lacks, as much as is sent at once: the user's log first, then the
     /// others in the order in which they became known.
     pub fn missing(&self, theirs: &Vector) -> Update {
-        let mut budget = Budget { update: Update::default(), bytes: 0 };
+        self.missing_within(theirs, MAX_BYTES)
+    }
+
+    /// The same, at most so many bytes of it before they are packed, but one part at least.
+    pub(crate) fn missing_within(&self, theirs: &Vector, most: usize) -> Update {
+        let mut budget = Budget { update: Update::default(), bytes: 0, most };
         let Some(checkpoints) = self.checkpoints.missing(self.user, &theirs.mark) else {
             return budget.update;
         };
         let is_later = checkpoints.closed.is_some();
+        if !is_later && !checkpoints.is_empty() {
+            budget.bytes = postcard::to_stdvec(&checkpoints).map_or(0, |bytes| bytes.len());
+        }
         budget.update.checkpoints = checkpoints;
         // What comes behind a checkpoint follows once that is there.
         if is_later {

@@ -35,6 +35,13 @@ fn proposed() -> impl Strategy<Value = Proposed> {
     (bytes(), proptest::option::of(bytes())).prop_map(|(proposal, decision)| Proposed { proposal, decision })
 }
 
+fn left() -> impl Strategy<Value = LeftBehind> {
+    (any::<(u64, [u8; 32], u32)>(), bytes()).prop_map(|((number, by, seconds), batch)| {
+        let by = EndpointId::from_bytes(&by);
+        LeftBehind { number, by, seconds, batch }
+    })
+}
+
 fn living() -> impl Strategy<Value = Living> {
     (bytes(), any::<u32>()).prop_map(|(record, seconds)| Living { record, seconds })
 }
@@ -64,6 +71,9 @@ fn request() -> impl Strategy<Value = Numbered> {
         proptest::option::of(bytes()).prop_map(|word| Request::Follow { word }),
         bytes().prop_map(|appointment| Request::Appoint { appointment }),
         name().prop_map(|name| Request::Appointed { name }),
+        (proptest::option::of(bytes()), bytes()).prop_map(|(word, batch)| Request::Leave { word, batch }),
+        (proptest::option::of(bytes()), any::<u64>())
+            .prop_map(|(word, after)| Request::Fetch { word, after }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,
@@ -93,6 +103,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         (vec(living(), 0..8), proptest::option::of(name()))
             .prop_map(|(records, more)| Response::Devices { records, more }),
         bytes().prop_map(|appointment| Response::Appointment { appointment }),
+        (vec(left(), 0..8), any::<bool>()).prop_map(|(batches, more)| Response::Batches { batches, more }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),
@@ -190,6 +201,8 @@ fn the_bytes_of_messages() {
         (numbered(0, Request::Follow { word: Some(vec![7, 8]) }), &[1, 0, 20, 1, 2, 7, 8]),
         (numbered(1, Request::Appoint { appointment: vec![7, 8] }), &[1, 1, 21, 2, 7, 8]),
         (numbered(1, Request::Appointed { name: "a@b".parse().unwrap() }), b"\x01\x01\x16\x03a@b"),
+        (numbered(1, Request::Leave { word: None, batch: vec![7, 8] }), &[1, 1, 23, 0, 2, 7, 8]),
+        (numbered(1, Request::Fetch { word: Some(vec![7]), after: 300 }), &[1, 1, 24, 1, 1, 7, 0xac, 2]),
     ];
     let (found, id) = (numbered(1, Request::Find { id: SecretKey::from_bytes(&[1; 32]).id() }), [1, 1, 10]);
     assert_eq!((&found[4..7], found.len()), (&id[..], 4 + 3 + 32));
@@ -209,6 +222,10 @@ fn the_bytes_of_messages() {
     assert_eq!(reply(Response::Invited { code: "yb".into() }), b"\x01\x00\x09\x08\x02yb");
     assert_eq!(reply(Response::Registered { seconds: 60, lease: 61 }), [1, 0, 9, 9, 60, 61]);
     assert_eq!(reply(Response::Appointment { appointment: vec![7, 8] }), [1, 0, 9, 14, 2, 7, 8]);
+    let by = EndpointId::from_bytes(&[5; 32]);
+    let batches = vec![LeftBehind { number: 300, by, seconds: 60, batch: vec![7, 8] }];
+    let written: Vec<u8> = [&[1, 0, 9, 15, 1, 0xac, 2][..], &[5; 32], &[60, 2, 7, 8, 1]].concat();
+    assert_eq!(reply(Response::Batches { batches, more: true }), written);
     assert_eq!(encode(&Reply::Update { watch: 4, record }).unwrap()[4..], [1, 1, 4, 2, 7, 8]);
     assert_eq!(encode(&Reply::News { watch: 4 }).unwrap()[4..], [1, 2, 4]);
 }

@@ -178,7 +178,8 @@ impl Registry {
         }
     }
 
-    async fn user_of_peer(
+    /// The key of the user that `peer` speaks for, by an encoded delegation if it is not its own.
+    pub(super) async fn user_of_peer(
         &self,
         peer: EndpointId,
         word: Option<&[u8]>,

@@ -9,6 +9,7 @@ use crate::store::MemoryStore;
 mod ahead;
 mod appointed;
 mod appointments;
+mod batches;
 mod bounds;
 mod devices;
 mod lifetimes;

@@ -22,7 +22,7 @@ mod asked;
 mod published;
 mod wanted;
 
-use self::asked::{Answer, Asked, is_newest, is_same_record, newer};
+use self::asked::{Answer, Asked, generation, is_same_record, newer};
 use self::published::Publications;
 pub(super) use self::wanted::Wanted;
 
@@ -294,9 +294,9 @@ impl Core {
             return;
         }
         // So are the questions of the newest kind, where there are any.
-        let has_newest = state.asked.values().any(|asked| asked.sent && is_newest(&asked.request));
-        let may_be_it: fn(&Request) -> bool =
-            if has_newest { is_newest } else { |request| newer(request).is_some() };
+        let sent = state.asked.values().filter(|asked| asked.sent);
+        let newest = sent.map(|asked| generation(&asked.request)).max().unwrap_or_default();
+        let may_be_it = |request: &Request| newest > 0 && generation(request) == newest;
         let unknown = state.asked.extract_if(.., |_, asked| asked.sent && may_be_it(&asked.request));
         unknown.for_each(|(_, asked)| {
             let what = newer(&asked.request).unwrap_or("this request");

@@ -16,7 +16,7 @@ use super::answers::{accepted, seconds_until};
 use super::broken::Broken;
 use super::following::{self, Following};
 use super::meetings::{self, Arrival};
-use super::{Shared, between_users, turns};
+use super::{Shared, batches, between_users, turns};
 use crate::admission::{Domain, Terms};
 use crate::clock::now;
 use crate::error::{ErrorCode, NamesError};
@@ -275,6 +275,17 @@ impl Shared {
             | Request::Decide { .. }
             | Request::Proposals { .. }
             | Request::Withdraw { .. } => between_users::answer(&self.registry, peer, request).await,
+            Request::Leave { .. } if !self.turns.leave(peer, turns::address(connection)) => {
+                Err(NamesError::TooOften)
+            }
+            Request::Leave { word, batch } => {
+                let left = self.registry.leave_batch(peer, word.as_deref(), batch, now()).await;
+                left.map(accepted)
+            }
+            Request::Fetch { word, after } => {
+                let fetched = self.registry.batches(peer, word.as_deref(), after, now()).await;
+                fetched.map(batches::page)
+            }
             Request::Mail { user, code } => self.prove_mail(peer, connection, &user, code.as_deref()).await,
             Request::Devices { user, after } => {
                 self.counters.lookup();

@@ -32,6 +32,8 @@ pub(super) struct Turns {
     new_names: Mutex<Rates<Option<IpAddr>>>,
     proposals: Mutex<Rates<EndpointId>>,
     proposals_from: Mutex<Rates<Option<IpAddr>>>,
+    batches: Mutex<Rates<EndpointId>>,
+    batches_from: Mutex<Rates<Option<IpAddr>>>,
     mails: Mutex<Rates<EndpointId>>,
     mails_from: Mutex<Rates<Option<IpAddr>>>,
     mails_to: Mutex<Rates<Name>>,
@@ -50,6 +52,8 @@ impl Turns {
             new_names: Mutex::new(Rates::new(limits.new_names_per_hour, HOUR)),
             proposals: Mutex::new(Rates::new(turns.proposals_per_hour, HOUR)),
             proposals_from: Mutex::new(Rates::new(turns.proposals_per_address, HOUR)),
+            batches: Mutex::new(Rates::new(turns.batches_per_hour, HOUR)),
+            batches_from: Mutex::new(Rates::new(turns.batches_per_address, HOUR)),
             mails: Mutex::new(Rates::new(turns.mails_per_hour, HOUR)),
             mails_from: Mutex::new(Rates::new(turns.mails_per_address, HOUR)),
             mails_to: Mutex::new(Rates::new(turns.mails_to_one, HOUR)),
@@ -81,6 +85,11 @@ impl Turns {
     pub(super) fn propose(&self, peer: EndpointId, from: Option<IpAddr>) -> bool {
         // First the address: keys cost nothing, and the table of keys is full at some time, for everybody.
         take(&self.proposals_from, from) && take(&self.proposals, peer)
+    }
+
+    /// Whether the peer may leave one more batch.
+    pub(super) fn leave(&self, peer: EndpointId, from: Option<IpAddr>) -> bool {
+        take(&self.batches_from, from) && take(&self.batches, peer)
     }
 
     /// Whether the peer may have one more mail sent to this address.

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use whimbrel_base::{Appointment, Delegation, EndpointId, Name, UnixTime};
 
 use super::{
-    Admitted, Answer, Changes, Cursor, Decided, Entry, Kept, MAX_APPOINTMENTS, MAX_INVITATIONS, MAX_RENEWALS,
-    Placed, Proposing, Store, StoreError, Stored, Version, proposals,
+    Admitted, Answer, Batch, Changes, Cursor, Decided, Entry, Kept, MAX_APPOINTMENTS, MAX_INVITATIONS,
+    MAX_RENEWALS, NewBatch, Placed, Proposing, Store, StoreError, Stored, Version, batches, proposals,
 };
 use crate::admission::{CodeHash, Invitation};
 use crate::proposal::ProposalId;
@@ -36,6 +36,8 @@ struct State {
     /// By issuer and device.
     appointments: BTreeMap<(EndpointId, Name), Appointment>,
     proposals: BTreeMap<ProposalId, Kept>,
+    /// By user, in the order of their numbers.
+    batches: HashMap<EndpointId, Vec<Batch>>,
     /// Each user's names.
     of_users: HashMap<Name, BTreeSet<Name>>,
 }
@@ -298,6 +300,39 @@ impl Store for MemoryStore {
 
     fn forget_proposals(&self, now: UnixTime) -> Answer<'_, ()> {
         self.state().proposals.retain(|_, known| known.expires > now);
+        answer(Ok(()))
+    }
+
+    fn leave_batch(&self, new: NewBatch, now: UnixTime) -> Answer<'_, Option<UnixTime>> {
+        let mut state = self.state();
+        let others = state.batches.iter().filter(|(user, _)| **user != new.user);
+        let others: usize = others.map(|(_, batches)| batches.len()).sum();
+        let NewBatch { user, by, expires, .. } = new;
+        let known = state.batches.entry(user).or_default();
+        let (number, forgotten) = match batches::place(known, &new, now) {
+            batches::Placing::Known(until) => return answer(Ok(Some(until))),
+            batches::Placing::New { number, forgotten } => (number, forgotten),
+        };
+        known.retain(|known| !forgotten.contains(&known.number));
+        if others + known.len() >= batches::MAX_BATCHES {
+            return answer(Ok(None));
+        }
+        known.push(Batch { number, by, expires, bytes: new.bytes });
+        answer(Ok(Some(expires)))
+    }
+
+    fn batches<'a>(&'a self, user: &'a EndpointId, after: u64, now: UnixTime) -> Answer<'a, Vec<Batch>> {
+        let state = self.state();
+        let all = state.batches.get(user).into_iter().flatten();
+        let behind = all.filter(|batch| batch.number > after && batch.expires > now);
+        answer(Ok(batches::page(behind.cloned())))
+    }
+
+    fn forget_batches(&self, now: UnixTime) -> Answer<'_, ()> {
+        self.state().batches.retain(|_, batches| {
+            batches.retain(|batch| batch.expires > now);
+            !batches.is_empty()
+        });
         answer(Ok(()))
     }
 }

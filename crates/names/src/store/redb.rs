@@ -23,8 +23,8 @@ use self::failure::Failure;
 use self::writer::Job;
 use super::memory::{raise, wait};
 use super::{
-    Admitted, Answer, Changes, Cursor, Decided, Entry, Kept, Placed, Proposing, Store, StoreError, Stored,
-    Version,
+    Admitted, Answer, Batch, Changes, Cursor, Decided, Entry, Kept, NewBatch, Placed, Proposing, Store,
+    StoreError, Stored, Version,
 };
 use crate::admission::{CodeHash, Invitation};
 use crate::proposal::ProposalId;
@@ -32,6 +32,7 @@ use crate::proposal::ProposalId;
 pub use self::creation::open as open_database;
 
 mod ahead;
+mod batches;
 mod change;
 mod creation;
 mod failure;
@@ -411,5 +412,20 @@ impl Store for RedbStore {
     fn forget_proposals(&self, now: UnixTime) -> Answer<'_, ()> {
         let shared = self.shared.clone();
         blocking(move || shared.change(|txn| proposals::forget_ended(txn, now)))
+    }
+
+    fn leave_batch(&self, new: NewBatch, now: UnixTime) -> Answer<'_, Option<UnixTime>> {
+        let shared = self.shared.clone();
+        blocking(move || shared.change(|txn| batches::leave(txn, &new, now)))
+    }
+
+    fn batches<'a>(&'a self, user: &'a EndpointId, after: u64, now: UnixTime) -> Answer<'a, Vec<Batch>> {
+        let user = *user;
+        self.read(move |txn| batches::behind(txn, &user, after, now))
+    }
+
+    fn forget_batches(&self, now: UnixTime) -> Answer<'_, ()> {
+        let shared = self.shared.clone();
+        blocking(move || shared.change(|txn| batches::forget_ended(txn, now)))
     }
 }

@@ -9,12 +9,14 @@
 //! listing      which devices the user has, as friends are told it
 //! asking       when friends are asked for theirs
 //! talk         one connection
+//! mailbox      what devices leave for each other with the name service
 //! whereabouts  where devices were reached last
 //! ```
 
 mod asking;
 mod away;
 mod listing;
+mod mailbox;
 mod policy;
 mod pulse;
 mod talk;
@@ -222,6 +224,7 @@ async fn keep(
         visible: wished.visible,
         state,
     });
+    let mut leaving = FutureExt::boxed(mailbox::follow(shared.clone(), known.clone()));
     let asked = shared.clone();
     let allow = Allow::check(move |peer| {
         let is_let_in = asked.told(&asked.known(), peer).is_some();
@@ -241,6 +244,7 @@ async fn keep(
     loop {
         tokio::select! {
             never = &mut watching => match never {},
+            never = &mut leaving => match never {},
             came = listener.accept(), if guests.tasks.len() < MOST_GUESTS => {
                 guests.begin(&shared, came.context("the endpoint is closed")?);
             }

@@ -62,7 +62,7 @@ configuration file limit = [\"NAME=VALUE\"]. An address is an IP address, or a /
     text + "\n\
 With options of their own: --names-per-key, --new-names-per-hour, --watches-per-key, --requests-per-second,
 --requests-per-address. Fixed: 64 renewals, 16 appointments and 32 open requests a user, 64 connections a
-key, 32 readers a record, 10000 invitations that wait."
+key, 32 readers a record, 10000 invitations that wait; 512 KiB of batches a user, 32 a key, 65536 in all."
 }
 
 fn put(text: &mut String, [name, default, range, what]: [&str; 4]) {
@@ -175,6 +175,22 @@ const KNOBS: &[Knob] = &[
         most: 100_000,
         get: |limits| limits.turns.proposals_per_address.into(),
         set: |limits, value| limits.turns.proposals_per_address = value,
+    },
+    Knob {
+        name: "batches-per-hour",
+        what: "batches for a user's devices, by a key in an hour",
+        least: 1,
+        most: 10_000,
+        get: |limits| limits.turns.batches_per_hour.into(),
+        set: |limits, value| limits.turns.batches_per_hour = value,
+    },
+    Knob {
+        name: "batches-per-address",
+        what: "the same from one address",
+        least: 1,
+        most: 100_000,
+        get: |limits| limits.turns.batches_per_address.into(),
+        set: |limits, value| limits.turns.batches_per_address = value,
     },
     Knob {
         name: "mails-per-hour",

@@ -53,13 +53,18 @@ pub(super) fn newer(request: &Request) -> Option<&'static str> {
         Request::Mail { .. } => Some("codes by mail"),
         Request::Devices { .. } => Some("look-ups of a user's devices"),
         Request::Appoint { .. } | Request::Appointed { .. } => Some("appointments"),
+        Request::Leave { .. } | Request::Fetch { .. } => Some("batches for a user's devices"),
         _ => None,
     }
 }
 
-/// Whether a request is of the kind that was added last.
-pub(super) fn is_newest(request: &Request) -> bool {
-    matches!(request, Request::Appoint { .. } | Request::Appointed { .. })
+/// When a request's kind was added: of two that a service may not know, it is the later one.
+pub(super) fn generation(request: &Request) -> u8 {
+    match request {
+        Request::Leave { .. } | Request::Fetch { .. } => 3,
+        Request::Appoint { .. } | Request::Appointed { .. } => 2,
+        other => u8::from(newer(other).is_some()),
+    }
 }
 
 /// Whether two requests publish the same record.
