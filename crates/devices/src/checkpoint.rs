@@ -1,9 +1,9 @@
 //! Checkpoints: what a group comes to, in place of the entries before it.
 //!
-//! The user's key states how far each log is covered and the hash of what follows from it, the base. Each
-//! device in the base that has all of it, and comes to the same, signs that statement too. With the word of
-//! all of them the checkpoint is closed: nothing can change what the entries before it came to, and they may
-//! go.
+//! The user's key states how far each log is covered and the hash of what follows from it, the base. Some time
+//! later each device in the base that has all of it, and comes to the same, signs that statement too, and so
+//! does the user's key once more. With the word of all of them the checkpoint is closed: nothing can change
+//! what the entries before it came to, and they may go.
 
 mod base;
 
@@ -22,12 +22,15 @@ pub(crate) use base::{Base, removed};
 
 const CHECKPOINT: &[u8] = b"whimbrel devices checkpoint v1\0";
 const SIGNED: &[u8] = b"whimbrel devices checkpoint signed v1\0";
+const AGREED: &[u8] = b"whimbrel devices checkpoint agreed v1\0";
 
 /// What the user's key states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// Later ones have greater numbers.
     pub(crate) number: u64,
+    /// When it was stated, by the clock of the machine with the user's key.
+    pub(crate) stated: Hybrid,
     /// The hash of the checkpoint on whose base this one's was made; zeros if on none.
     pub(crate) before: Hash,
     /// The last entry of each log that is covered: of the user's, and of all devices, removed ones included.
@@ -78,12 +81,16 @@ impl Checkpoint {
 pub(crate) struct Stated {
     pub(crate) checkpoint: Checkpoint,
     signed: Signed,
-    /// Signatures of devices.
+    /// Signatures of those that came to the same later: of devices, and the user's key again.
     pub(crate) by: BTreeMap<EndpointId, Signed>,
 }
 
 fn message(hash: &Hash) -> Vec<u8> {
     [SIGNED, hash].concat()
+}
+
+fn agreed(hash: &Hash) -> Vec<u8> {
+    [AGREED, hash].concat()
 }
 
 impl Stated {
@@ -93,20 +100,20 @@ impl Stated {
         Self { checkpoint, signed, by: BTreeMap::new() }
     }
 
-    /// Signs as a device.
-    pub(crate) fn sign(&mut self, group: EndpointId, device: &SecretKey) {
-        let signed = device.sign(&message(&self.checkpoint.hash(group)));
-        self.by.insert(device.id(), signed.into());
+    /// Signs as one that came to the same.
+    pub(crate) fn sign(&mut self, group: EndpointId, key: &SecretKey) {
+        let signed = key.sign(&agreed(&self.checkpoint.hash(group)));
+        self.by.insert(key.id(), signed.into());
     }
 
     /// Whether the user signed, and each of those that are named as signers.
     pub(crate) fn verify(&self, group: EndpointId) -> bool {
-        let message = message(&self.checkpoint.hash(group));
-        let is_of = |who: EndpointId, signed: &Signed| who.verify(&message, &(*signed).into()).is_ok();
+        let hash = self.checkpoint.hash(group);
+        let agreed = agreed(&hash);
         // Checked one by one, which takes time.
-        self.by.len() <= MAX_DEVICES
-            && is_of(group, &self.signed)
-            && self.by.iter().all(|(device, signed)| is_of(*device, signed))
+        self.by.len() <= MAX_DEVICES + 1
+            && group.verify(&message(&hash), &self.signed.into()).is_ok()
+            && self.by.iter().all(|(who, signed)| who.verify(&agreed, &(*signed).into()).is_ok())
     }
 
     /// Which one this is, in few bytes.
@@ -115,7 +122,7 @@ impl Stated {
     }
 }
 
-/// A checkpoint that all devices in its base signed, with that base.
+/// A checkpoint that the user's key and all devices in its base agreed to, with that base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Closed {
     pub(crate) stated: Stated,
@@ -126,7 +133,7 @@ impl Closed {
     /// Whether all signatures are there and right, and the base is the one that was signed.
     pub(crate) fn verify(&self, group: EndpointId) -> bool {
         let checkpoint = &self.stated.checkpoint;
-        let is_base = self.base.hash() == checkpoint.base && self.base.fits(checkpoint);
+        let is_base = self.base.hash() == checkpoint.base && self.base.fits(group, checkpoint);
         is_base && self.base.is_signed_by_all(group, &self.stated.by) && self.stated.verify(group)
     }
 }

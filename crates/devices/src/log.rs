@@ -24,6 +24,8 @@ use crate::vector::{Reach, Vector, beginning};
 use whimbrel_base::order;
 
 pub use closing::MANY;
+#[cfg(test)]
+pub(crate) use closing::SETTLING;
 pub use exchange::{Refusal, Report, Update};
 pub use writing::WriteError;
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use whimbrel_base::{EndpointId, SecretKey};
 
@@ -35,7 +36,7 @@ impl Replica {
     }
 
     /// The same one, which signs with this device's key what the user states in checkpoints, once it comes to
-    /// the same, and states one itself where that is the user's key and many entries came since the last one.
+    /// the same and time has passed, and states one itself where that is the user's key and many entries came since the last one.
     /// Without it entries are never let go.
     #[must_use]
     pub fn signing(self, key: SecretKey) -> Self {
@@ -95,11 +96,12 @@ impl Replica {
     /// Signs what the user states in a checkpoint, if that is right; as the user, states one if it is time.
     pub(crate) fn acknowledge(&self, log: &mut Log) {
         if let Some(key) = &self.key {
+            let now = SystemTime::now().into();
             if key.id() == log.user() && log.is_checkpoint_due() {
                 // What is wrong with the list is told elsewhere, and another time will do as well.
-                let _ = log.compact(key);
+                let _ = log.compact(key, now);
             }
-            log.acknowledge(key);
+            log.acknowledge(key, now);
         }
     }
 }

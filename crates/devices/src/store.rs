@@ -30,6 +30,7 @@ use whimbrel_base::order;
 use crate::chain::Chain;
 use crate::checkpoint::{Checkpoints, Closed, Stated};
 use crate::log::{Log, Update};
+use crate::vector::Mark;
 use crate::wire::{pack, unpack};
 
 pub use self::failure::StoreError;
@@ -69,6 +70,8 @@ pub struct Store {
     path: PathBuf,
     database: Database,
     saved: BTreeMap<EndpointId, Saved>,
+    /// Which checkpoints are in the file.
+    kept: Mark,
 }
 
 impl Store {
@@ -84,7 +87,8 @@ impl Store {
             Ok((database, log))
         });
         let (database, log) = opened.map_err(|failure| failure.named(path))?;
-        let mut store = Self { path: path.to_owned(), database, saved: BTreeMap::new() };
+        let mut store =
+            Self { path: path.to_owned(), database, saved: BTreeMap::new(), kept: Mark::default() };
         store.note(&log);
         store.saved.extend(log.lost().map(|author| (author, DAMAGED)));
         Ok((store, log))
@@ -148,6 +152,10 @@ impl Store {
                 forks.insert(author.as_bytes(), pack(&split.proof)?.as_slice())?;
             }
         }
+        // They are large.
+        if log.checkpoints().mark(log.user()) == self.kept {
+            return Ok(());
+        }
         let mut checkpoints = txn.open_table(SNAPSHOTS)?;
         let Checkpoints { closed, open } = log.checkpoints();
         let mut keep = |row, packed: Option<Vec<u8>>| -> Result<(), Failure> {
@@ -163,6 +171,7 @@ impl Store {
 
     fn note(&mut self, log: &Log) {
         self.saved = order::map(log.chains().iter().map(|(author, chain)| (*author, saved(chain))));
+        self.kept = log.checkpoints().mark(log.user());
     }
 }
 

@@ -92,7 +92,7 @@ fn be_device(number: usize, folder: &Path) {
             }
             ["state"] => tell(&state(&replica)),
             ["compact"] => {
-                assert!(replica.with(|log| log.compact(&key(0))).unwrap().unwrap());
+                assert!(replica.with(|log| log.compact(&key(0), UnixTime::default())).unwrap().unwrap());
                 tell("stated");
             }
             ["waits"] => tell(&replica.look(|log| log.waited_for().len()).unwrap().to_string()),

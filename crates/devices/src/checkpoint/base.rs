@@ -13,6 +13,8 @@ use crate::op::{Op, Subject};
 use crate::run::{Hash, Signed};
 
 const BASE: &[u8] = b"whimbrel devices base v1\0";
+/// More entries than anybody writes, and few enough to count on from.
+const LONGEST: u64 = u32::MAX as u64;
 
 /// What the covered entries came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,21 +56,27 @@ impl Base {
         hasher.finalize().into()
     }
 
-    /// The devices in it, which must all have signed the checkpoint.
-    pub(crate) fn devices(&self, user: EndpointId) -> BTreeSet<EndpointId> {
+    /// Who must have agreed to the checkpoint: the devices in it, and the user's key.
+    pub(crate) fn signers(&self, user: EndpointId) -> BTreeSet<EndpointId> {
         let mut group = Group::new(user);
         self.entries.iter().for_each(|(at, op)| group.apply(op, *at));
-        order::set(group.devices().map(|(id, _)| id))
+        order::set(group.devices().map(|(id, _)| id).chain([user]))
     }
 
     pub(crate) fn is_signed_by_all(&self, user: EndpointId, by: &BTreeMap<EndpointId, Signed>) -> bool {
-        self.devices(user).iter().all(|device| by.contains_key(device))
+        self.signers(user).iter().all(|signer| by.contains_key(signer))
     }
 
-    /// Whether its entries are in order, and none is behind what the checkpoint covers.
-    pub(crate) fn fits(&self, checkpoint: &Checkpoint) -> bool {
+    /// Whether its entries are in order, none is behind what the checkpoint covers, they remove those that are
+    /// said to be gone, and no log is longer than can be.
+    pub(crate) fn fits(&self, user: EndpointId, checkpoint: &Checkpoint) -> bool {
         let sorted = self.entries.is_sorted_by(|(one, _), (other, _)| one < other);
-        sorted && self.entries.iter().all(|(at, _)| checkpoint.ends(*at))
+        let mut gone = order::set(self.entries.iter().filter_map(|(_, op)| removes(op)));
+        gone.remove(&user);
+        sorted
+            && gone == checkpoint.gone
+            && self.entries.iter().all(|(at, _)| checkpoint.ends(*at))
+            && checkpoint.cut.values().all(|head| head.sequence <= LONGEST)
     }
 }
 

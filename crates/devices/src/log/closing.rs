@@ -1,6 +1,7 @@
 //! Checkpoints of a log: making, signing, taking and closing them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use whimbrel_base::{EndpointId, SecretKey, UnixTime, order};
 
@@ -10,6 +11,7 @@ use crate::checkpoint::{Base, Checkpoint, Checkpoints, Closed, Stated, removed};
 use crate::group::Stamp;
 use crate::op::Op;
 use crate::run::{Hash, Head};
+use crate::time::Hybrid;
 use crate::wire::{MAX_MESSAGE, pack};
 
 /// What is left of a message for the signatures of devices, beside a base.
@@ -17,8 +19,9 @@ const FOR_SIGNATURES: usize = 256 * 1024;
 
 /// So many entries make a checkpoint worth while.
 pub const MANY: usize = 1024;
-/// After so many more a checkpoint that some devices did not sign yet is stated anew.
-const SOME: usize = 64;
+/// So long after it was stated a checkpoint is signed. Until then a removal reaches behind it: else a thief,
+/// who can write as many entries as make a checkpoint, would have them count for good in a minute.
+pub(crate) const SETTLING: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl Log {
     /// Whether the user's key should state a checkpoint: many entries are behind the last one, or that can't
@@ -27,27 +30,25 @@ impl Log {
         let Some(open) = self.checkpoints.open.as_ref().map(|open| &open.checkpoint) else {
             return self.chains.values().map(Chain::len).sum::<usize>() >= MANY;
         };
-        let behind = |author: EndpointId, sequence: u64| !open.covers(author, sequence);
-        let logs = self.chains.iter();
-        let mut news = logs.flat_map(|(author, chain)| {
-            chain.entries().filter(|(sequence, _)| behind(*author, *sequence)).map(|(_, entry)| &entry.op)
-        });
-        // Such a one may say that what is covered does not count, so that its author does not sign.
         let is_about_rights =
             |op: &Op| matches!(op, Op::AddDevice { .. } | Op::RemoveDevice { .. } | Op::Distrust { .. });
-        let mut count = 0;
-        news.any(|op| {
-            count += 1;
-            count >= SOME || is_about_rights(op)
-        })
+        let mut behind = self.chains.iter().flat_map(|(author, chain)| {
+            chain
+                .entries()
+                .filter(|(sequence, _)| !open.covers(*author, *sequence))
+                .map(|(_, entry)| &entry.op)
+        });
+        // Only such a one may change what is covered, or who must sign.
+        open.before != self.closed_hash() || behind.any(is_about_rights) && !self.changes_nothing(open)
     }
 
-    /// States as the user what the entries come to that are here. Once all devices in the list have come to
-    /// the same and signed it, those entries are let go. Says whether there is something new to state.
+    /// States as the user what the entries come to that are here. Once the user's key and all devices in the
+    /// list have come to the same and signed it, 30 days later, those entries are let go. Says whether there is
+    /// something new to state.
     ///
     /// # Errors
     /// [`WriteError`]; then nothing was stated.
-    pub fn compact(&mut self, user: &SecretKey) -> Result<bool, WriteError> {
+    pub fn compact(&mut self, user: &SecretKey, now: UnixTime) -> Result<bool, WriteError> {
         if user.id() != self.user {
             return Err(WriteError::NotUser);
         }
@@ -60,39 +61,38 @@ impl Log {
         if let Some((forked, _)) = self.group.devices().find(|(_, device)| device.is_forked()) {
             return Err(WriteError::ForkedDevice(forked));
         }
-        let Some((checkpoint, base)) = self.next_checkpoint()? else { return Ok(false) };
-        let mut stated = Stated::new(checkpoint, user);
-        if base.devices(self.user).contains(&user.id()) {
-            stated.sign(self.user, user);
-        }
-        let closed = Closed { stated, base };
+        let Some((checkpoint, base)) = self.next_checkpoint(now)? else { return Ok(false) };
+        let closed = Closed { stated: Stated::new(checkpoint, user), base };
         if pack(&closed).map_or(usize::MAX, |packed| packed.len()) > MAX_MESSAGE - FOR_SIGNATURES {
             return Err(WriteError::TooLarge);
         }
         self.checkpoints.open = Some(Box::new(closed.stated));
-        self.try_close();
         Ok(true)
     }
 
-    /// The devices that have not signed the last checkpoint yet. Nothing if there is none, or all have.
+    /// The devices, and the user's key, that have not signed the last checkpoint yet. Nothing if there is none,
+    /// or all have.
     pub fn waited_for(&self) -> BTreeSet<EndpointId> {
         let Some(open) = &self.checkpoints.open else { return BTreeSet::new() };
-        order::set(self.group.devices().map(|(id, _)| id).filter(|id| !open.by.contains_key(id)))
+        let signers = self.group.devices().map(|(id, _)| id).chain([self.user]);
+        order::set(signers.filter(|id| !open.by.contains_key(id)))
     }
 
-    /// Signs as a device the checkpoint that the user stated, if this log has all that it covers, comes to
-    /// the same, and nothing that is here would be void or count by it. Says whether it did.
-    pub fn acknowledge(&mut self, device: &SecretKey) -> bool {
-        let id = device.id();
+    /// Signs the checkpoint that the user stated 30 days ago or earlier, as a device or with the user's key, if
+    /// this log has all that it covers, comes to the same, and nothing that is here would be void or count by
+    /// it. Says whether it did.
+    pub fn acknowledge(&mut self, key: &SecretKey, now: UnixTime) -> bool {
+        let id = key.id();
         let open = self.checkpoints.open.as_ref().filter(|open| !open.by.contains_key(&id));
-        let Some(open) = open.filter(|_| self.group.device(id).is_some()) else { return false };
+        let is_settled = |open: &Stated| open.checkpoint.stated.wall().saturating_add(SETTLING) <= now;
+        let Some(open) = open.filter(|open| self.may_sign(id) && is_settled(open)) else { return false };
         let Some(base) = self.agreed(&open.checkpoint) else { return false };
-        if !base.devices(self.user).contains(&id) || !self.changes_nothing(&open.checkpoint) {
+        if !base.signers(self.user).contains(&id) || !self.changes_nothing(&open.checkpoint) {
             return false;
         }
         let user = self.user;
         if let Some(open) = &mut self.checkpoints.open {
-            open.sign(user, device);
+            open.sign(user, key);
         }
         self.try_close();
         true
@@ -117,11 +117,24 @@ impl Log {
         self.checkpoints.open = kept.open;
     }
 
+    /// Up to which entry of a device an author has agreed that all counts for good.
+    pub(super) fn agreed_until(&self, author: EndpointId, device: EndpointId) -> u64 {
+        let closed = self.chains.get(&device).map_or(0, |chain| chain.base().sequence);
+        let open = self.checkpoints.open.as_ref().filter(|open| open.by.contains_key(&author));
+        let cut = open.and_then(|open| open.checkpoint.cut.get(&device));
+        closed.max(cut.map_or(0, |head| head.sequence))
+    }
+
     /// Lets go of signatures of those that are no devices any more: no other device takes them.
     pub(super) fn forget_signers(&mut self) {
         if let Some(open) = &mut self.checkpoints.open {
-            open.by.retain(|device, _| self.group.device(*device).is_some());
+            let (user, group) = (self.user, &self.group);
+            open.by.retain(|id, _| *id == user || group.device(*id).is_some());
         }
+    }
+
+    fn may_sign(&self, id: EndpointId) -> bool {
+        id == self.user || self.group.device(id).is_some()
     }
 
     fn take_open(&mut self, theirs: Stated) -> Result<(), Refusal> {
@@ -182,7 +195,7 @@ impl Log {
     }
 
     /// The checkpoint of all that is here, with its base; `None` if there is nothing new in it.
-    fn next_checkpoint(&self) -> Result<Option<(Checkpoint, Base)>, WriteError> {
+    fn next_checkpoint(&self, now: UnixTime) -> Result<Option<(Checkpoint, Base)>, WriteError> {
         let (counted, _) = self.counted();
         let gone = self.gone_with(&counted);
         let mut cut = order::map(self.group.devices().map(|(device, _)| (device, Head::default())));
@@ -202,12 +215,13 @@ impl Log {
         let open = self.checkpoints.open.as_ref().map(|open| &open.checkpoint);
         let last = open.or(closed).map_or(0, |last| last.number);
         let number = last.saturating_add(1);
-        let mut checkpoint =
-            Checkpoint { number, before: self.closed_hash(), cut, gone, base: Hash::default() };
+        let (stated, before) = (Hybrid::of(now), self.closed_hash());
+        let mut checkpoint = Checkpoint { number, stated, before, cut, gone, base: Hash::default() };
         let Some((base, _)) = self.at(&checkpoint).map(|log| log.comes_to()) else { return Ok(None) };
         checkpoint.base = base.hash();
-        let is_known =
-            open.is_some_and(|open| Checkpoint { number: open.number, ..checkpoint.clone() } == *open);
+        let is_known = open.is_some_and(|open| {
+            Checkpoint { number: open.number, stated: open.stated, ..checkpoint.clone() } == *open
+        });
         Ok((!is_known).then_some((checkpoint, base)))
     }
 
@@ -251,11 +265,11 @@ impl Log {
     }
 
     /// Whether the same entries count that a checkpoint covers, with all that is here beside them, and none
-    /// of those counts which it would end. A device that it does not know might not know what it covers:
-    /// another checkpoint must wait for that one too.
+    /// of those counts which it would end. A device that it does not know might not know what it covers,
+    /// and one that was removed never signs: another checkpoint must wait for the one and not the other.
     fn changes_nothing(&self, checkpoint: &Checkpoint) -> bool {
         let Some(alone) = self.at(checkpoint) else { return false };
-        if !self.group.devices().all(|(device, _)| alone.group.device(device).is_some()) {
+        if !self.group.devices().map(|(id, _)| id).eq(alone.group.devices().map(|(id, _)| id)) {
             return false;
         }
         let is_covered = |at: &Stamp| self.is_closed(*at) || checkpoint.covers(at.author, at.sequence);

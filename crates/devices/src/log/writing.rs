@@ -51,9 +51,9 @@ pub enum WriteError {
          so that it does not write another history"
     )]
     Lost,
-    /// A removal names an entry that a closed checkpoint covers.
+    /// A removal names an entry before a checkpoint that is closed, or that this device signed.
     #[error(
-        "all devices agreed to a checkpoint behind that entry, and what it covers counts for good; name the \
+        "this device agreed to a checkpoint behind that entry, and what it covers counts for good; name the \
          last entry before the checkpoint, or a later one"
     )]
     Closed,
@@ -113,7 +113,7 @@ impl Log {
 
     fn check(&self, author: EndpointId, op: &Op) -> Result<(), WriteError> {
         if let Op::RemoveDevice { device, last } | Op::Distrust { device, last } = op
-            && self.chains.get(device).is_some_and(|chain| last.sequence < chain.base().sequence)
+            && last.sequence < self.agreed_until(author, *device)
         {
             return Err(WriteError::Closed);
         }

@@ -202,10 +202,17 @@ fn device() -> SecretKey {
 fn compact_once(log: &mut Log, number: u64, mut save: impl FnMut(&Log)) {
     write(log, number);
     save(log);
-    assert_eq!(log.compact(&key()), Ok(true));
+    assert_eq!(log.compact(&key(), UnixTime::default()), Ok(true));
     save(log);
-    assert!(log.acknowledge(&device()));
+    assert!(log.acknowledge(&device(), later()));
     save(log);
+    assert!(log.acknowledge(&key(), later()));
+    save(log);
+}
+
+/// A time at which what was stated has settled.
+fn later() -> UnixTime {
+    UnixTime::from_secs(1_700_000_000)
 }
 
 fn with_device(log: &mut Log) {
@@ -234,13 +241,14 @@ fn a_checkpoint_takes_the_place_of_its_entries_in_the_file_and_is_there_again_op
         assert!(seen[0] > 0);
     }
     log.write(&device(), vec![friend(7)], UnixTime::from_secs(1_700_000_100)).unwrap();
-    assert_eq!(log.compact(&key()), Ok(true));
+    assert_eq!(log.compact(&key(), UnixTime::default()), Ok(true));
+    assert!(log.acknowledge(&key(), later()));
     store.save(&log).unwrap();
     drop(store);
     let (mut store, mut again) = Store::open(&path, key().id()).unwrap();
     assert_eq!((again.vector(), again.group()), (log.vector(), log.group()));
     assert_eq!(again.waited_for(), [device().id()].into());
-    assert!(again.acknowledge(&device()));
+    assert!(again.acknowledge(&device(), later()));
     store.save(&again).unwrap();
     assert_eq!((rows(&store), again.group()), (0, log.group()));
     // A base that is not what was signed is found.

@@ -1,17 +1,21 @@
 //! Entries that all devices agreed on are let go, and nothing that counts is.
 
+use std::time::Duration;
+
 use super::stage::{Stage, label, stranger};
 use crate::checkpoint::Closed;
+use crate::log::SETTLING;
 use crate::{Last, Log, Op, Refusal, Subject, Vector, WriteError};
 
 pub(super) fn compact(stage: &mut Stage) -> Result<bool, WriteError> {
-    let key = stage.sides[0].key.clone();
-    stage.sides[0].log.compact(&key)
+    let (key, now) = (stage.sides[0].key.clone(), stage.now(0));
+    stage.sides[0].log.compact(&key, now)
 }
 
+/// Signs as if it was long ago that the user stated it.
 pub(super) fn acknowledge(stage: &mut Stage, number: usize) -> bool {
-    let key = stage.sides[number].key.clone();
-    stage.sides[number].log.acknowledge(&key)
+    let (key, now) = (stage.sides[number].key.clone(), stage.now(number).saturating_add(2 * SETTLING));
+    stage.sides[number].log.acknowledge(&key, now)
 }
 
 /// All meet and sign, until nothing new comes of it.
@@ -60,8 +64,8 @@ fn entries_are_let_go_once_all_devices_signed_and_what_they_came_to_stays() {
     let (group, had) = (stage.log(0).group().clone(), stage.log(0).len());
     assert_eq!(compact(&mut stage), Ok(true));
     stage.gather();
-    assert_eq!(stage.log(0).waited_for().len(), 3);
-    for number in [1, 2] {
+    assert_eq!(stage.log(0).waited_for().len(), 4);
+    for number in [0, 1, 2] {
         assert!(acknowledge(&mut stage, number));
     }
     stage.gather();
@@ -161,6 +165,54 @@ fn a_removal_that_names_an_entry_before_the_checkpoint_is_refused_or_reaches_bac
 }
 
 #[test]
+fn a_thief_who_writes_enough_for_a_checkpoint_does_not_make_it_count_before_the_user_had_time_to_notice() {
+    let mut stage = busy();
+    let last = stage.log(2).last_of(stage.id(1));
+    stage.write(1, call(1, "thief")).unwrap();
+    stage.gather();
+    assert_eq!(compact(&mut stage), Ok(true));
+    stage.gather();
+    stage.pass(SETTLING - Duration::from_secs(60));
+    let signs = |stage: &mut Stage, number: usize| {
+        let (key, now) = (stage.sides[number].key.clone(), stage.now(number));
+        stage.sides[number].log.acknowledge(&key, now)
+    };
+    // The thief's own word comes early, and is not enough.
+    assert!(acknowledge(&mut stage, 1));
+    stage.gather();
+    assert!(![0, 2, 3].into_iter().any(|number| signs(&mut stage, number)));
+    stage.write(2, Op::RemoveDevice { device: stage.id(1), last }).unwrap();
+    stage.gather();
+    stage.pass(Duration::from_secs(120));
+    assert!(![0, 2, 3].into_iter().any(|number| signs(&mut stage, number)));
+    assert!(stage.log(0).is_checkpoint_due(), "it can't be closed as it is");
+    assert_eq!(stage.call(0, Subject::Friend(stranger(1))).as_deref(), Some("pal19"));
+    assert_eq!(compact(&mut stage), Ok(true));
+    assert!(!stage.log(0).is_checkpoint_due());
+    stage.pass(SETTLING);
+    for number in [0, 2, 3, 0] {
+        stage.gather();
+        signs(&mut stage, number);
+    }
+    stage.gather();
+    assert_eq!(links(stage.log(3)), 0);
+    assert_eq!(stage.call(3, Subject::Friend(stranger(1))).as_deref(), Some("pal19"));
+}
+
+#[test]
+fn a_device_that_signed_a_checkpoint_says_that_a_removal_reaches_no_further_back() {
+    let mut stage = busy();
+    let early = stage.log(0).chains()[&stage.id(1)].hash_at(2).unwrap();
+    compact(&mut stage).unwrap();
+    stage.gather();
+    assert!(acknowledge(&mut stage, 2));
+    let op = Op::RemoveDevice { device: stage.id(1), last: Last { sequence: 2, hash: early } };
+    assert_eq!(stage.write(2, op.clone()), Err(WriteError::Closed));
+    // Another one still may.
+    assert_eq!(stage.write(0, op), Ok(()));
+}
+
+#[test]
 fn a_device_that_knows_nothing_yet_takes_the_base_and_goes_on() {
     let mut stage = busy();
     compact(&mut stage).unwrap();
@@ -257,10 +309,11 @@ fn a_checkpoint_that_invents_or_hides_something_is_refused_where_the_entries_are
         closed.base.entries.retain(|(_, op)| !matches!(op, Op::AddDevice { .. }));
     };
     for forged in [
-        invented(&stage, &[1, 3], |_| {}),
-        invented(&stage, &[1, 3], hide_friend),
-        invented(&stage, &[], leave_out_devices),
-        invented(&stage, &[], |closed| closed.base.entries.clear()),
+        invented(&stage, &[0, 1, 3], |_| {}),
+        invented(&stage, &[0, 1, 3], hide_friend),
+        invented(&stage, &[0], leave_out_devices),
+        invented(&stage, &[0], |closed| closed.base.entries.clear()),
+        invented(&stage, &[1, 2, 3], |_| {}),
     ] {
         let report = taken(&mut stage, 2, forged);
         assert_eq!(report.refused, [(stage.id(0), Refusal::Checkpoint)]);
@@ -272,7 +325,7 @@ fn a_checkpoint_that_invents_or_hides_something_is_refused_where_the_entries_are
     update.runs.retain(|run| run.author == stage.id(0));
     part.take(update, stage.now(2));
     stage.sides[2].log = part;
-    let forged = invented(&stage, &[], leave_out_devices);
+    let forged = invented(&stage, &[0], leave_out_devices);
     assert_eq!(taken(&mut stage, 2, forged).refused, [(stage.id(0), Refusal::Checkpoint)]);
 }
 
@@ -280,8 +333,19 @@ fn a_checkpoint_that_invents_or_hides_something_is_refused_where_the_entries_are
 fn nobody_but_the_users_key_states_a_checkpoint_and_a_changed_one_is_refused() {
     let mut stage = busy();
     let key = stage.sides[1].key.clone();
-    assert_eq!(stage.sides[1].log.compact(&key), Err(WriteError::NotUser));
-    let right = invented(&stage, &[1, 2, 3], |_| {});
+    let now = stage.now(1);
+    assert_eq!(stage.sides[1].log.compact(&key, now), Err(WriteError::NotUser));
+    let all = [0, 1, 2, 3];
+    let right = invented(&stage, &all, |_| {});
+    // One that says that a device is gone which nobody removed, and one that covers what nobody can write.
+    let phone = stage.id(3);
+    let gone = invented(&stage, &all, |closed| closed.stated.checkpoint.gone.extend([phone]));
+    let endless = invented(&stage, &all, |closed| {
+        closed.stated.checkpoint.cut.get_mut(&phone).unwrap().sequence = u64::MAX;
+    });
+    for forged in [gone, endless] {
+        assert_eq!(taken(&mut stage, 2, forged).refused, [(stage.id(0), Refusal::Checkpoint)]);
+    }
     let mut forged = right.clone();
     forged.stated.checkpoint.number += 1;
     assert_eq!(taken(&mut stage, 2, forged).refused, [(stage.id(0), Refusal::Checkpoint)]);
