@@ -1,9 +1,9 @@
 //! Checkpoints: what a group comes to, in place of the entries before it.
 //!
-//! The user's key states how far each log is covered and the hash of what follows from it, the base. Some time
-//! later each device in the base that has all of it, and comes to the same, signs that statement too, and so
-//! does the user's key once more. With the word of all of them the checkpoint is closed: nothing can change
-//! what the entries before it came to, and they may go.
+//! The user's key states how far each log is covered and the hash of what follows from it, the base. Some
+//! time later each device in the base that has all of it, and comes to the same, signs that statement too,
+//! and so does the user's key once more. With the word of all of them the checkpoint is closed: nothing can
+//! change what the entries before it came to, and they may go.
 
 mod base;
 

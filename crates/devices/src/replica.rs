@@ -36,8 +36,8 @@ impl Replica {
     }
 
     /// The same one, which signs with this device's key what the user states in checkpoints, once it comes to
-    /// the same and time has passed, and states one itself where that is the user's key and many entries came since the last one.
-    /// Without it entries are never let go.
+    /// the same and time has passed, and states one itself where that is the user's key and many entries came
+    /// since the last one. Without it entries are never let go.
     #[must_use]
     pub fn signing(self, key: SecretKey) -> Self {
         Self { key: Some(key), ..self }

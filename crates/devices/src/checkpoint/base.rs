@@ -67,8 +67,8 @@ impl Base {
         self.signers(user).iter().all(|signer| by.contains_key(signer))
     }
 
-    /// Whether its entries are in order, none is behind what the checkpoint covers, they remove those that are
-    /// said to be gone, and no log is longer than can be.
+    /// Whether its entries are in order, none is behind what the checkpoint covers, they remove those that
+    /// are said to be gone, and no log is longer than can be.
     pub(crate) fn fits(&self, user: EndpointId, checkpoint: &Checkpoint) -> bool {
         let sorted = self.entries.is_sorted_by(|(one, _), (other, _)| one < other);
         let mut gone = order::set(self.entries.iter().filter_map(|(_, op)| removes(op)));

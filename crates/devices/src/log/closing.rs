@@ -43,8 +43,8 @@ impl Log {
     }
 
     /// States as the user what the entries come to that are here. Once the user's key and all devices in the
-    /// list have come to the same and signed it, 30 days later, those entries are let go. Says whether there is
-    /// something new to state.
+    /// list have come to the same and signed it, 30 days later, those entries are let go. Says whether there
+    /// is something new to state.
     ///
     /// # Errors
     /// [`WriteError`]; then nothing was stated.
@@ -70,17 +70,17 @@ impl Log {
         Ok(true)
     }
 
-    /// The devices, and the user's key, that have not signed the last checkpoint yet. Nothing if there is none,
-    /// or all have.
+    /// The devices, and the user's key, that have not signed the last checkpoint yet. Nothing if there is
+    /// none, or all have.
     pub fn waited_for(&self) -> BTreeSet<EndpointId> {
         let Some(open) = &self.checkpoints.open else { return BTreeSet::new() };
         let signers = self.group.devices().map(|(id, _)| id).chain([self.user]);
         order::set(signers.filter(|id| !open.by.contains_key(id)))
     }
 
-    /// Signs the checkpoint that the user stated 30 days ago or earlier, as a device or with the user's key, if
-    /// this log has all that it covers, comes to the same, and nothing that is here would be void or count by
-    /// it. Says whether it did.
+    /// Signs the checkpoint that the user stated 30 days ago or earlier, as a device or with the user's key,
+    /// if this log has all that it covers, comes to the same, and nothing that is here would be void or count
+    /// by it. Says whether it did.
     pub fn acknowledge(&mut self, key: &SecretKey, now: UnixTime) -> bool {
         let id = key.id();
         let open = self.checkpoints.open.as_ref().filter(|open| !open.by.contains_key(&id));
