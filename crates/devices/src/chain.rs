@@ -95,7 +95,7 @@ impl Chain {
     }
 
     /// The entries with their numbers.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, &Entry)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, &Entry)> + Clone {
         (self.base.sequence + 1..).zip(self.links.iter().map(|link| &link.entry))
     }
 

@@ -97,7 +97,7 @@ impl Replica {
     pub(crate) fn acknowledge(&self, log: &mut Log) {
         if let Some(key) = &self.key {
             let now = SystemTime::now().into();
-            if key.id() == log.user() && log.is_checkpoint_due() {
+            if key.id() == log.user() && log.is_checkpoint_due(now) {
                 // What is wrong with the list is told elsewhere, and another time will do as well.
                 let _ = log.compact(key, now);
             }

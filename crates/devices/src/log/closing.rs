@@ -25,21 +25,23 @@ pub(crate) const SETTLING: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl Log {
     /// Whether the user's key should state a checkpoint: many entries are behind the last one, or that can't
-    /// be closed as it is.
-    pub(crate) fn is_checkpoint_due(&self) -> bool {
+    /// be closed as it is, or was not for long and many are behind it, too.
+    pub(crate) fn is_checkpoint_due(&self, now: UnixTime) -> bool {
         let Some(open) = self.checkpoints.open.as_ref().map(|open| &open.checkpoint) else {
             return self.chains.values().map(Chain::len).sum::<usize>() >= MANY;
         };
         let is_about_rights =
             |op: &Op| matches!(op, Op::AddDevice { .. } | Op::RemoveDevice { .. } | Op::Distrust { .. });
-        let mut behind = self.chains.iter().flat_map(|(author, chain)| {
+        let behind = self.chains.iter().flat_map(|(author, chain)| {
             chain
                 .entries()
                 .filter(|(sequence, _)| !open.covers(*author, *sequence))
                 .map(|(_, entry)| &entry.op)
         });
+        let is_old = open.stated.wall().saturating_add(4 * SETTLING) <= now;
         // Only such a one may change what is covered, or who must sign.
-        open.before != self.closed_hash() || behind.any(is_about_rights) && !self.changes_nothing(open)
+        let is_other = behind.clone().any(is_about_rights) && !self.changes_nothing(open);
+        is_other || open.before != self.closed_hash() || is_old && behind.count() >= MANY
     }
 
     /// States as the user what the entries come to that are here. Once the user's key and all devices in the
@@ -307,8 +309,9 @@ impl Log {
             let new = self.new_chain(*author);
             self.chains.entry(*author).or_insert(new).rebase(*head);
         }
-        let number = checkpoint.number;
-        self.checkpoints.open.take_if(|open| open.checkpoint.number <= number);
+        // As for one that comes later.
+        let goes_on = |open: &Checkpoint| open.number > checkpoint.number && open.goes_on_from(checkpoint);
+        self.checkpoints.open.take_if(|open| !goes_on(&open.checkpoint));
         self.checkpoints.closed = Some(Box::new(closed));
         self.refresh();
     }

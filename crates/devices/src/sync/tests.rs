@@ -157,9 +157,9 @@ async fn what_many_entries_come_to_is_stated_signed_and_closed_as_devices_meet()
         *log = group();
         log.write(&key(1), vec![Op::Seen; crate::ENTRIES_TO_CHECKPOINT], now()).unwrap();
         // The machine with the user's key did so long ago what it does by itself.
-        assert!(log.is_checkpoint_due());
+        assert!(log.is_checkpoint_due(UnixTime::default()));
         assert_eq!(log.compact(&key(1), UnixTime::default()), Ok(true));
-        assert!(!log.is_checkpoint_due());
+        assert!(!log.is_checkpoint_due(UnixTime::default()));
     };
     user.with(fill).unwrap();
     let [called, answered] = meet(&device, &user, (2, 1)).await;

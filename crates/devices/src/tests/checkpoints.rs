@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::stage::{Stage, label, stranger};
 use crate::checkpoint::Closed;
-use crate::log::SETTLING;
+use crate::log::{MANY, SETTLING};
 use crate::{Last, Log, Op, Refusal, Subject, Vector, WriteError};
 
 pub(super) fn compact(stage: &mut Stage) -> Result<bool, WriteError> {
@@ -185,10 +185,10 @@ fn a_thief_who_writes_enough_for_a_checkpoint_does_not_make_it_count_before_the_
     stage.gather();
     stage.pass(Duration::from_secs(120));
     assert!(![0, 2, 3].into_iter().any(|number| signs(&mut stage, number)));
-    assert!(stage.log(0).is_checkpoint_due(), "it can't be closed as it is");
+    assert!(stage.log(0).is_checkpoint_due(stage.now(0)), "it can't be closed as it is");
     assert_eq!(stage.call(0, Subject::Friend(stranger(1))).as_deref(), Some("pal19"));
     assert_eq!(compact(&mut stage), Ok(true));
-    assert!(!stage.log(0).is_checkpoint_due());
+    assert!(!stage.log(0).is_checkpoint_due(stage.now(0)));
     stage.pass(SETTLING);
     for number in [0, 2, 3, 0] {
         stage.gather();
@@ -197,6 +197,20 @@ fn a_thief_who_writes_enough_for_a_checkpoint_does_not_make_it_count_before_the_
     stage.gather();
     assert_eq!(links(stage.log(3)), 0);
     assert_eq!(stage.call(3, Subject::Friend(stranger(1))).as_deref(), Some("pal19"));
+}
+
+#[test]
+fn a_checkpoint_that_is_not_closed_for_months_is_stated_anew_once_many_entries_are_behind_it() {
+    let mut stage = busy();
+    assert!(!stage.log(0).is_checkpoint_due(stage.now(0)), "few entries");
+    assert_eq!(compact(&mut stage), Ok(true));
+    stage.write_all(1, vec![Op::Seen; MANY]).unwrap();
+    stage.gather();
+    assert!(!stage.log(0).is_checkpoint_due(stage.now(0)));
+    stage.pass(4 * SETTLING);
+    assert!(stage.log(0).is_checkpoint_due(stage.now(0)));
+    assert_eq!(compact(&mut stage), Ok(true));
+    assert!(!stage.log(0).is_checkpoint_due(stage.now(0)));
 }
 
 #[test]
