@@ -42,7 +42,8 @@ impl OwnGroup {
             Some(user) if !file(key.id()).exists() || of_user(key.id()).look(has_nothing)? => user,
             _ => key.id(),
         };
-        Ok(Self { key, replica: Arc::new(of_user(user)), file: file(user) })
+        let replica = Arc::new(of_user(user).signing(key.clone()));
+        Ok(Self { key, replica, file: file(user) })
     }
 
     /// The user whose group it is.
@@ -87,6 +88,7 @@ pub(crate) fn refused(error: WriteError) -> anyhow::Error {
         | WriteError::Forked
         | WriteError::NotTrusted
         | WriteError::Itself
+        | WriteError::Closed
         | WriteError::Removed => Failure::REFUSED,
         _ => 1,
     };

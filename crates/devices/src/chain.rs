@@ -32,6 +32,8 @@ pub(crate) enum Taken {
     Gap,
     /// Its time is not later than that of the entry before it.
     Backwards,
+    /// It differs from what a closed checkpoint covers.
+    Closed,
     /// There is no room.
     Full,
 }
@@ -39,6 +41,8 @@ pub(crate) enum Taken {
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     whose: Whose,
+    /// The last entry that a closed checkpoint covers: those up to it are not here.
+    base: Head,
     links: Vec<Link>,
     /// Signatures, by the number of the entry whose hash they are over.
     signatures: BTreeMap<u64, Signed>,
@@ -46,14 +50,43 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    pub(crate) fn new(whose: Whose) -> Self {
-        Self { whose, links: Vec::new(), signatures: BTreeMap::new(), split: None }
+    /// A log that begins behind this entry; behind none, if it is the default.
+    pub(crate) fn new(whose: Whose, base: Head) -> Self {
+        Self { whose, base, links: Vec::new(), signatures: BTreeMap::new(), split: None }
     }
 
     pub(crate) fn head(&self) -> Head {
-        let last = self.links.last().map(|link| (link.hash, link.entry.time));
-        let (hash, time) = last.unwrap_or_default();
-        Head { sequence: self.links.len() as u64, hash, time }
+        let sequence = self.base.sequence + self.links.len() as u64;
+        self.links.last().map_or(self.base, |link| Head { sequence, hash: link.hash, time: link.entry.time })
+    }
+
+    /// The last entry that a closed checkpoint covers.
+    pub(crate) fn base(&self) -> Head {
+        self.base
+    }
+
+    /// Whether this entry is here, and is this one.
+    fn has(&self, head: Head) -> bool {
+        self.hash_at(head.sequence) == Some(head.hash) && self.time_at(head.sequence) == Some(head.time)
+    }
+
+    /// The log up to an entry, if that is here; nobody can be given anything of it.
+    pub(crate) fn until(&self, head: Head) -> Option<Self> {
+        let links = self.links_between(self.base.sequence + 1, head.sequence).to_vec();
+        self.has(head).then(|| Self { links, ..Self::new(self.whose, self.base) })
+    }
+
+    /// Lets go of what is covered up to an entry; of all, if this is another history.
+    pub(crate) fn rebase(&mut self, base: Head) {
+        if !self.has(base) {
+            *self = Self::new(self.whose, base);
+            return;
+        }
+        let covered = usize::try_from(base.sequence - self.base.sequence).unwrap_or(usize::MAX);
+        self.links.drain(..covered.min(self.links.len()));
+        self.links.shrink_to_fit();
+        self.signatures = self.signatures.split_off(&(base.sequence + 1));
+        self.base = base;
     }
 
     /// Where its author's history split, if it did.
@@ -62,8 +95,8 @@ impl Chain {
     }
 
     /// The entries with their numbers.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        (1..).zip(self.links.iter().map(|link| &link.entry))
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, &Entry)> + Clone {
+        (self.base.sequence + 1..).zip(self.links.iter().map(|link| &link.entry))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -71,22 +104,22 @@ impl Chain {
     }
 
     fn link(&self, sequence: u64) -> Option<&Link> {
-        let index = sequence.checked_sub(1)?;
+        let index = sequence.checked_sub(self.base.sequence + 1)?;
         self.links.get(usize::try_from(index).ok()?)
     }
 
     /// The hash of an entry, or before the first one; `None` if it is not here.
     pub(crate) fn hash_at(&self, sequence: u64) -> Option<Hash> {
-        if sequence == 0 {
-            return Some(Hash::default());
+        if sequence == self.base.sequence {
+            return Some(self.base.hash);
         }
         self.link(sequence).map(|link| link.hash)
     }
 
     /// The time of an entry, or before the first one; `None` if it is not here.
     fn time_at(&self, sequence: u64) -> Option<Hybrid> {
-        if sequence == 0 {
-            return Some(Hybrid::default());
+        if sequence == self.base.sequence {
+            return Some(self.base.time);
         }
         self.link(sequence).map(|link| link.entry.time)
     }
@@ -134,7 +167,7 @@ impl Chain {
 
     /// The entries with these numbers, both included, as far as they are here.
     fn links_between(&self, first: u64, last: u64) -> &[Link] {
-        let index = |sequence: u64| usize::try_from(sequence).ok();
+        let index = |sequence: u64| usize::try_from(sequence.checked_sub(self.base.sequence)?).ok();
         let range = index(first).zip(index(last)).map(|(first, last)| first.saturating_sub(1)..last);
         range.and_then(|range| self.links.get(range)).unwrap_or_default()
     }
@@ -145,8 +178,11 @@ impl Chain {
 
     /// Takes what a run that was opened adds, as long as the chain has no more than so many entries then.
     pub(crate) fn take(&mut self, run: &Run, links: &[Link], room: usize) -> Taken {
-        let first = run.first;
-        if first > self.head().sequence + 1 || self.hash_at(first - 1) != Some(run.before) {
+        let Some((first, before, links)) = self.behind_base(run, links) else { return Taken::Closed };
+        if links.is_empty() {
+            return Taken::New(0);
+        }
+        if first > self.head().sequence + 1 || self.hash_at(first - 1) != Some(before) {
             return Taken::Gap;
         }
         // The times in a run grow; its first one must be later than what is before it.
@@ -172,6 +208,19 @@ impl Chain {
             self.signatures.insert(end, run.signed);
         }
         Taken::New(added)
+    }
+
+    /// What of a run no closed checkpoint covers: its first number, the hash before that, and the entries.
+    /// `None` if it is another history than the covered one. What ends before the last covered entry can't be
+    /// compared, and need not.
+    fn behind_base<'a>(&self, run: &Run, links: &'a [Link]) -> Option<(u64, Hash, &'a [Link])> {
+        let next = self.base.sequence + 1;
+        let covered = usize::try_from(next.saturating_sub(run.first)).unwrap_or(usize::MAX);
+        if covered == 0 {
+            return Some((run.first, run.before, links));
+        }
+        let is_same = links.get(covered - 1).is_none_or(|link| link.hash == self.base.hash);
+        is_same.then(|| (next, self.base.hash, links.get(covered..).unwrap_or_default()))
     }
 
     /// What is not covered by a signature is taken out again: it could not be given to anybody.
@@ -230,7 +279,8 @@ impl Chain {
     }
 
     fn cut(&mut self, split: Split) {
-        self.links.truncate(usize::try_from(split.at - 1).unwrap_or(usize::MAX));
+        let left = split.at.saturating_sub(self.base.sequence + 1);
+        self.links.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         let _ = self.signatures.split_off(&split.at);
         self.split = Some(split);
     }

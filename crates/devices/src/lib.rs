@@ -12,6 +12,7 @@
 //! run, chain       entries, signatures, the log of one device, and proof of two histories
 //! rights           whose entries count
 //! group            what follows: devices, friends, and unique names
+//! checkpoint       what the entries came to that are not kept any more
 //! log              all logs: writing, exchanging
 //! vector           what somebody has
 //! wire             how that is written
@@ -22,6 +23,7 @@
 //! ```
 
 mod chain;
+mod checkpoint;
 mod group;
 mod label;
 mod log;
@@ -44,7 +46,7 @@ pub use group::{
     Device, Friend, FriendDevice, Group, MAX_DEVICES, MAX_FRIEND_DEVICES, MAX_FRIENDS, MAX_REMOVED, Stamp,
 };
 pub use label::{Label, LabelError};
-pub use log::{Log, MAX_AUTHORS, Refusal, Report, Update, WriteError};
+pub use log::{Log, MANY as ENTRIES_TO_CHECKPOINT, MAX_AUTHORS, Refusal, Report, Update, WriteError};
 pub use mailbox::{Mailbox, Piece};
 pub use op::{Last, Op, Rights, Subject, Visibility};
 pub use replica::Replica;

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
 
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, SecretKey};
 
 use crate::log::Log;
 use crate::store::{Store, StoreError};
@@ -13,6 +14,8 @@ use crate::store::{Store, StoreError};
 #[derive(Debug)]
 pub struct Replica {
     place: Place,
+    /// What signs checkpoints.
+    key: Option<SecretKey>,
 }
 
 #[derive(Debug)]
@@ -24,12 +27,20 @@ enum Place {
 impl Replica {
     /// The one in a file, which is made when it is first used.
     pub fn in_file(path: &Path, user: EndpointId) -> Self {
-        Self { place: Place::File { path: path.to_owned(), user, turn: RwLock::new(()) } }
+        Self { place: Place::File { path: path.to_owned(), user, turn: RwLock::new(()) }, key: None }
     }
 
     /// One that is gone with its process.
     pub fn in_memory(log: Log) -> Self {
-        Self { place: Place::Memory(Mutex::new(Box::new(log))) }
+        Self { place: Place::Memory(Mutex::new(Box::new(log))), key: None }
+    }
+
+    /// The same one, which signs with this device's key what the user states in checkpoints, once it comes to
+    /// the same and time has passed, and states one itself where that is the user's key and many entries came
+    /// since the last one. Without it entries are never let go.
+    #[must_use]
+    pub fn signing(self, key: SecretKey) -> Self {
+        Self { key: Some(key), ..self }
     }
 
     /// Looks at the log. A file is neither changed nor closed to others who look. Blocks.
@@ -62,17 +73,35 @@ impl Replica {
     /// [`StoreError`]; then nothing was changed.
     pub fn with<T>(&self, run: impl FnOnce(&mut Log) -> T) -> Result<T, StoreError> {
         match &self.place {
-            Place::Memory(log) => Ok(run(&mut log.lock().unwrap_or_else(PoisonError::into_inner))),
+            Place::Memory(log) => {
+                let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                let result = run(&mut log);
+                self.acknowledge(&mut log);
+                Ok(result)
+            }
             Place::File { path, user, turn } => {
                 let _turn = turn.write().unwrap_or_else(PoisonError::into_inner);
                 let (mut store, mut log) = Store::open(path, *user)?;
                 let before = log.vector();
                 let result = run(&mut log);
+                self.acknowledge(&mut log);
                 if log.vector() != before {
                     store.save(&log)?;
                 }
                 Ok(result)
             }
+        }
+    }
+
+    /// Signs what the user states in a checkpoint, if that is right; as the user, states one if it is time.
+    pub(crate) fn acknowledge(&self, log: &mut Log) {
+        if let Some(key) = &self.key {
+            let now = SystemTime::now().into();
+            if key.id() == log.user() && log.is_checkpoint_due(now) {
+                // What is wrong with the list is told elsewhere, and another time will do as well.
+                let _ = log.compact(key, now);
+            }
+            log.acknowledge(key, now);
         }
     }
 }

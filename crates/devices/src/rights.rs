@@ -69,11 +69,12 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Decides about all claims in entries that are sorted. `last` gives the number of the last entry that
-    /// counts, for what a removal names.
+    /// Decides about all claims in entries that are sorted. Those that are `closed` count whatever else is
+    /// said. `last` gives the number of the last entry that counts, for what a removal names.
     pub(crate) fn decide<'b>(
         user: EndpointId,
         entries: impl Iterator<Item = (Stamp, &'b Op)>,
+        closed: impl Fn(Stamp) -> bool,
         last: impl Fn(EndpointId, &Last) -> u64,
     ) -> Self {
         let claims = entries.filter_map(|(at, op)| {
@@ -88,7 +89,8 @@ impl Rights {
                 }
                 _ => return None,
             };
-            Some(Claim { at, target, kind, verdict: Verdict::Open })
+            let verdict = if closed(at) { Verdict::Counts } else { Verdict::Open };
+            Some(Claim { at, target, kind, verdict })
         });
         let claims: Vec<Claim> = claims.collect();
         let mut about: BTreeMap<EndpointId, Vec<usize>> = BTreeMap::new();
@@ -118,9 +120,9 @@ impl Rights {
     /// Decides about all claims. Nobody removes or trusts itself, and nobody the user's key.
     fn settle(&mut self) {
         for index in 0..self.claims.len() {
-            let Claim { at, target, kind, .. } = self.claims[index];
+            let Claim { at, target, kind, verdict } = self.claims[index];
             let is_add = matches!(kind, Kind::Add { .. });
-            if !is_add && (target == at.author || target == self.user) {
+            if verdict == Verdict::Open && !is_add && (target == at.author || target == self.user) {
                 self.claims[index].verdict = Verdict::Void;
             }
         }

@@ -35,7 +35,7 @@ pub(crate) struct Link {
 }
 
 /// Where a chain stands: its last entry's number, hash and time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) sequence: u64,
     pub(crate) hash: Hash,

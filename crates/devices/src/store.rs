@@ -6,6 +6,7 @@
 //! | `user` | nothing | the user's key |
 //! | `runs` | author, first number | packed entries with their signature |
 //! | `forks` | author | packed proof of two histories |
+//! | `snapshots` | 1: the closed checkpoint, 2: the open one | that, packed |
 //!
 //! A change is one transaction, on the disk when it returns. Only its process has the file open then; commands
 //! take turns. Those that only look share the file, and do not wait for the disk: to open it for a change and
@@ -20,14 +21,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use redb::{
-    Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
-    ReadableTableMetadata as _, TableDefinition, TableError, WriteTransaction,
+    Database, DatabaseError, ReadOnlyDatabase, ReadOnlyTable, ReadTransaction, ReadableDatabase as _,
+    ReadableTable as _, TableDefinition, TableError, WriteTransaction,
 };
 use whimbrel_base::EndpointId;
 use whimbrel_base::order;
 
 use crate::chain::Chain;
+use crate::checkpoint::{Checkpoints, Closed, Stated};
 use crate::log::{Log, Update};
+use crate::vector::Mark;
 use crate::wire::{pack, unpack};
 
 pub use self::failure::StoreError;
@@ -41,15 +44,25 @@ const TURN_PAUSE: Duration = Duration::from_millis(20);
 type RunKey = (&'static [u8; 32], u64);
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const USER: TableDefinition<'_, (), &[u8; 32]> = TableDefinition::new("user");
-/// Earlier programs kept snapshots in it.
+/// Programs older than checkpoints refuse a file that has something in it, as they must.
 const SNAPSHOTS: TableDefinition<'_, u8, &[u8]> = TableDefinition::new("snapshots");
 const RUNS: TableDefinition<'_, RunKey, &[u8]> = TableDefinition::new("runs");
 const FORKS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("forks");
 
-/// How far a log is in the file: where it ends, and whether it split.
-type Saved = (u64, Option<u64>);
+const CLOSED: u8 = 1;
+const OPEN: u8 = 2;
+
+/// How far a log is in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Saved {
+    /// The last entry that a closed checkpoint covers.
+    base: u64,
+    /// Where the log ends.
+    end: u64,
+    split: Option<u64>,
+}
 /// A log in the file that is to be written anew.
-const DAMAGED: Saved = (u64::MAX, None);
+const DAMAGED: Saved = Saved { base: u64::MAX, end: u64::MAX, split: None };
 
 /// A group in a file.
 #[derive(Debug)]
@@ -57,6 +70,8 @@ pub struct Store {
     path: PathBuf,
     database: Database,
     saved: BTreeMap<EndpointId, Saved>,
+    /// Which checkpoints are in the file.
+    kept: Mark,
 }
 
 impl Store {
@@ -72,7 +87,8 @@ impl Store {
             Ok((database, log))
         });
         let (database, log) = opened.map_err(|failure| failure.named(path))?;
-        let mut store = Self { path: path.to_owned(), database, saved: BTreeMap::new() };
+        let mut store =
+            Self { path: path.to_owned(), database, saved: BTreeMap::new(), kept: Mark::default() };
         store.note(&log);
         store.saved.extend(log.lost().map(|author| (author, DAMAGED)));
         Ok((store, log))
@@ -120,15 +136,15 @@ impl Store {
             forks.remove(author.as_bytes())?;
         }
         for (author, chain) in log.chains() {
-            let (mut head, split) = self.saved.get(author).copied().unwrap_or_default();
-            let new = saved(chain);
-            if split != new.1 || new.0 < head {
+            let (was, new) = (self.saved.get(author).copied().unwrap_or_default(), saved(chain));
+            let mut end = was.end;
+            if was.split != new.split || was.base != new.base || new.end < end {
                 runs.retain_in((author.as_bytes(), 0)..=(author.as_bytes(), u64::MAX), |_, _| false)?;
                 forks.remove(author.as_bytes())?;
-                head = 0;
+                end = new.base;
             }
-            let mut next = head + 1;
-            while let Some(run) = (next <= new.0).then(|| chain.run(next)).flatten() {
+            let mut next = end.max(new.base) + 1;
+            while let Some(run) = (next <= new.end).then(|| chain.run(next)).flatten() {
                 runs.insert((author.as_bytes(), next), pack(&run)?.as_slice())?;
                 next += run.entries.len() as u64;
             }
@@ -136,16 +152,32 @@ impl Store {
                 forks.insert(author.as_bytes(), pack(&split.proof)?.as_slice())?;
             }
         }
-        Ok(())
+        // They are large.
+        if log.checkpoints().mark(log.user()) == self.kept {
+            return Ok(());
+        }
+        let mut checkpoints = txn.open_table(SNAPSHOTS)?;
+        let Checkpoints { closed, open } = log.checkpoints();
+        let mut keep = |row, packed: Option<Vec<u8>>| -> Result<(), Failure> {
+            match packed {
+                Some(packed) => drop(checkpoints.insert(row, packed.as_slice())?),
+                None => drop(checkpoints.remove(row)?),
+            }
+            Ok(())
+        };
+        keep(CLOSED, closed.as_ref().map(pack).transpose()?)?;
+        keep(OPEN, open.as_ref().map(pack).transpose()?)
     }
 
     fn note(&mut self, log: &Log) {
         self.saved = order::map(log.chains().iter().map(|(author, chain)| (*author, saved(chain))));
+        self.kept = log.checkpoints().mark(log.user());
     }
 }
 
 fn saved(chain: &Chain) -> Saved {
-    (chain.head().sequence, chain.split().map(|split| split.at))
+    let (base, end) = (chain.base().sequence, chain.head().sequence);
+    Saved { base, end, split: chain.split().map(|split| split.at) }
 }
 
 /// Opens the file once no other process has it.
@@ -207,10 +239,8 @@ fn read(txn: &ReadTransaction, user: EndpointId) -> Result<Option<Log>, Failure>
     let (snapshots, runs, forks) =
         (there(txn.open_table(SNAPSHOTS))?, there(txn.open_table(RUNS))?, there(txn.open_table(FORKS))?);
     let (Some(snapshots), Some(runs), Some(forks)) = (snapshots, runs, forks) else { return Ok(None) };
-    if !snapshots.is_empty()? {
-        return Err(Failure::Damaged("it has a snapshot, which this program does not take".to_owned()));
-    }
-    let mut update = Update::default();
+    let checkpoints = read_checkpoints(&snapshots, user)?;
+    let mut update = Update { checkpoints, ..Update::default() };
     for row in runs.range::<(&[u8; 32], u64)>(..)? {
         update.runs.push(unpack(row?.1.value())?);
     }
@@ -218,6 +248,26 @@ fn read(txn: &ReadTransaction, user: EndpointId) -> Result<Option<Log>, Failure>
         update.forks.push(unpack(row?.1.value())?);
     }
     Ok(Some(Log::restore(user, update)))
+}
+
+/// The checkpoints in a file. One that is damaged leaves nothing to go on from.
+fn read_checkpoints(
+    table: &ReadOnlyTable<u8, &'static [u8]>,
+    user: EndpointId,
+) -> Result<Checkpoints, Failure> {
+    let mut checkpoints = Checkpoints::default();
+    if let Some(packed) = table.get(CLOSED)? {
+        let closed: Closed = unpack(packed.value())?;
+        if !closed.verify(user) {
+            return Err(Failure::Damaged("its checkpoint is not what was signed".to_owned()));
+        }
+        checkpoints.closed = Some(Box::new(closed));
+    }
+    if let Some(packed) = table.get(OPEN)? {
+        let open: Stated = unpack(packed.value())?;
+        checkpoints.open = Some(Box::new(open)).filter(|open| open.verify(user));
+    }
+    Ok(checkpoints)
 }
 
 /// A table, if it is there.

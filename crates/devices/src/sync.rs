@@ -26,10 +26,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use whimbrel_base::{EndpointId, UnixTime};
 
+use crate::checkpoint::Checkpoints;
 use crate::log::{Log, Refusal, Report, Update};
 use crate::replica::Replica;
 use crate::store::StoreError;
-use crate::vector::{Digest, Vector};
+use crate::vector::{Digest, Mark, Vector};
 use crate::wire::{MAX_MESSAGE, WireError, pack, parse, unpacked};
 
 /// The most rounds of one meeting.
@@ -52,6 +53,37 @@ pub(crate) enum Message {
     /// Entries with a snapshot of what came before them: not taken.
     WithSnapshot,
     Give(Update, Vector),
+    /// [`Have`](Self::Have), where there is a checkpoint.
+    HaveMarked(Vector, Mark),
+    /// [`Give`](Self::Give), where there is a checkpoint.
+    GiveMarked(Update, Checkpoints, Vector, Mark),
+}
+
+impl Message {
+    /// As it travels: programs older than checkpoints understand what has none.
+    fn packed(&self) -> Result<Vec<u8>, WireError> {
+        match self {
+            Self::Have(vector) if !vector.mark.is_empty() => {
+                pack(&Self::HaveMarked(vector.clone(), vector.mark.clone()))
+            }
+            Self::Give(update, vector) if !(vector.mark.is_empty() && update.checkpoints.is_empty()) => {
+                let (checkpoints, mark) = (update.checkpoints.clone(), vector.mark.clone());
+                pack(&Self::GiveMarked(update.clone(), checkpoints, vector.clone(), mark))
+            }
+            other => pack(other),
+        }
+    }
+
+    /// As it is worked with.
+    fn joined(self) -> Self {
+        match self {
+            Self::HaveMarked(vector, mark) => Self::Have(Vector { mark, ..vector }),
+            Self::GiveMarked(update, checkpoints, vector, mark) => {
+                Self::Give(Update { checkpoints, ..update }, Vector { mark, ..vector })
+            }
+            other => other,
+        }
+    }
 }
 
 /// What came of a meeting.
@@ -238,9 +270,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
             return self.look(then).await;
         }
         let peer = self.peer;
-        let taking = move |log: &mut Log| (log.take(update, now()), then(log, peer));
-        let (report, then) = self.aside(move |replica| replica.with(taking)).await?;
-        let Report { entries, forked, refused } = report;
+        let taking = move |replica: &Replica| {
+            replica.with(|log| {
+                let report = log.take(update, now());
+                replica.acknowledge(log);
+                (report, then(log, peer))
+            })
+        };
+        let (report, then) = self.aside(taking).await?;
+        let Report { entries, forked, refused, .. } = report;
         self.met.entries += entries;
         self.met.forked.extend(forked);
         self.met.refused = refused;
@@ -261,7 +299,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
     }
 
     async fn send(&mut self, message: &Message) -> Result<(), SyncError> {
-        let packed = pack(message)?;
+        let packed = message.packed()?;
         let length = u32::try_from(packed.len()).map_err(|_| WireError::TooLarge)?;
         let bytes = [&length.to_be_bytes(), packed.as_slice()].concat();
         for piece in bytes.chunks(PIECE) {
@@ -287,7 +325,7 @@ fn decode(packed: &[u8]) -> Result<Message, WireError> {
     if bytes.first() == Some(&WITH_SNAPSHOT) {
         return Err(WireError::Snapshot);
     }
-    parse(&bytes)
+    parse(&bytes).map(Message::joined)
 }
 
 /// Fails if something takes longer.
@@ -324,12 +362,13 @@ async fn read(
 pub(crate) fn hear_anything(bytes: &[u8]) {
     let key = whimbrel_base::SecretKey::from_bytes(&[1; 32]);
     let messages = [decode(bytes).ok(), postcard::from_bytes(bytes).ok()];
-    for message in messages.into_iter().flatten() {
+    for message in messages.into_iter().flatten().map(Message::joined) {
         let mut log = Log::new(key.id());
         // It may be full, or refuse: all that is asked is that it neither panics nor hangs.
         let _ = log.write(&key, vec![crate::Op::Seen], UnixTime::from_secs(1));
         match message {
             Message::Beat(_) | Message::WithSnapshot => {}
+            Message::HaveMarked(..) | Message::GiveMarked(..) => {}
             Message::Have(vector) => drop(log.missing(&vector)),
             Message::Give(update, vector) => {
                 log.take(update, UnixTime::from_secs(2_000_000_000));

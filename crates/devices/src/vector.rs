@@ -1,6 +1,6 @@
 //! Version vectors: how much of each device's log somebody has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -21,6 +21,24 @@ pub(crate) struct Reach {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vector {
     pub(crate) reach: BTreeMap<EndpointId, Reach>,
+    /// Travels beside it, and only if there is one.
+    #[serde(skip)]
+    pub(crate) mark: Mark,
+}
+
+/// Which checkpoints somebody has: numbers, and the beginnings of their hashes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    pub(crate) closed: Option<(u64, [u8; 16])>,
+    pub(crate) open: Option<(u64, [u8; 16])>,
+    /// Whose signatures the open one has.
+    pub(crate) signers: BTreeSet<EndpointId>,
+}
+
+impl Mark {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.closed.is_none() && self.open.is_none()
+    }
 }
 
 /// A vector in sixteen bytes: two devices with the same one have the same group. It is all that a heartbeat
@@ -34,6 +52,9 @@ impl Vector {
         let mut hasher = Sha256::new();
         hasher.update(b"whimbrel devices vector v1\0");
         hasher.update(postcard::to_stdvec(self).unwrap_or_default());
+        if !self.mark.is_empty() {
+            hasher.update(postcard::to_stdvec(&self.mark).unwrap_or_default());
+        }
         Digest(beginning(&hasher.finalize()))
     }
 

@@ -68,7 +68,8 @@ fn clock(number: usize) -> UnixTime {
 /// Does as it is told, until its input ends.
 fn be_device(number: usize, folder: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let replica = Arc::new(Replica::in_file(&folder.join(format!("{number}.redb")), key(0).id()));
+    let replica = Replica::in_file(&folder.join(format!("{number}.redb")), key(0).id());
+    let replica = Arc::new(replica.signing(key(number)));
     let bind = Endpoint::builder().identity(key(number)).ip(address(number)).bind();
     let endpoint = runtime.block_on(bind).unwrap();
     let listening = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any));
@@ -90,6 +91,11 @@ fn be_device(number: usize, folder: &Path) {
                 tell(&met.unwrap_or_else(|_| "out of reach".to_owned()));
             }
             ["state"] => tell(&state(&replica)),
+            ["compact"] => {
+                assert!(replica.with(|log| log.compact(&key(0), UnixTime::default())).unwrap().unwrap());
+                tell("stated");
+            }
+            ["waits"] => tell(&replica.look(|log| log.waited_for().len()).unwrap().to_string()),
             _ => panic!("{line}"),
         }
     }
@@ -336,6 +342,7 @@ fn six_processes_that_were_apart_with_wrong_clocks_and_a_kill_have_the_same_in_t
     world.cut(true);
     world.devices.iter_mut().for_each(|device| device.writes(ENTRIES));
     assert_ne!(world.met(3, 0, CUT_LIMIT), "agree", "the network is cut");
+    assert_eq!(world.devices[0].answers("compact"), "stated");
     for [first, second, third] in [WEST, EAST] {
         for (one, other) in [(first, second), (second, third), (third, first), (second, first)] {
             world.meet(one, other);
@@ -343,6 +350,7 @@ fn six_processes_that_were_apart_with_wrong_clocks_and_a_kill_have_the_same_in_t
     }
     let (west, east) = (world.are_equal(&WEST), world.are_equal(&EAST));
     assert_ne!(west, east, "each side has what the other one lacks");
+    assert_eq!(world.devices[1].answers("waits"), EAST.len().to_string(), "the west has signed");
     let told = world.kill_while_it_writes(VICTIM, 2 * ENTRIES);
     let kept = friends(&world.states(&[VICTIM])[0]) - friends(&east);
     assert!(kept >= told, "{kept} entries of at least {told} are on the disk");
@@ -354,4 +362,7 @@ fn six_processes_that_were_apart_with_wrong_clocks_and_a_kill_have_the_same_in_t
     let all: Vec<usize> = (0..DEVICES).collect();
     let state = world.are_equal(&all);
     assert_eq!(friends(&state), DEVICES * 2 * ENTRIES + kept, "{state}");
+    for number in all {
+        assert_eq!(world.devices[number].answers("waits"), "0", "the checkpoint of {number} is closed");
+    }
 }

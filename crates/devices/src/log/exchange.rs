@@ -7,6 +7,7 @@ use whimbrel_base::{EndpointId, UnixTime};
 
 use super::{Log, MAX_AUTHORS};
 use crate::chain::{Chain, MAX_LOG, MAX_UNTRUSTED, Taken};
+use crate::checkpoint::Checkpoints;
 use crate::run::{BadRun, Fork, Run};
 use crate::time::Hybrid;
 use crate::vector::{Reach, Vector, beginning};
@@ -26,12 +27,15 @@ const FILE_TIME: UnixTime = UnixTime::from_millis(u64::MAX);
 pub struct Update {
     pub(crate) runs: Vec<Run>,
     pub(crate) forks: Vec<Fork>,
+    /// Travels beside it, and only if there is one.
+    #[serde(skip)]
+    pub(crate) checkpoints: Checkpoints,
 }
 
 impl Update {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty() && self.forks.is_empty()
+        self.runs.is_empty() && self.forks.is_empty() && self.checkpoints.is_empty()
     }
 
     /// How many entries are in it.
@@ -65,6 +69,18 @@ pub enum Refusal {
          for the user {MAX_UNTRUSTED}, and there are 1024 logs; remove the device that wrote so much"
     )]
     Full,
+    /// All devices agreed to a checkpoint, and this is something else than what it covers.
+    #[error(
+        "it is not what all devices agreed to in a checkpoint: a second history, or the log of a device that \
+         was removed before; it changes nothing any more"
+    )]
+    Closed,
+    /// A checkpoint is not what its user's devices came to.
+    #[error(
+        "the checkpoint is not what the entries here come to, or not signed by the user and all devices: it \
+         was forged, or the user's key is in other hands"
+    )]
+    Checkpoint,
     /// The proof of two histories proves nothing.
     #[error("the proof that a device wrote two histories proves nothing")]
     NoProof,
@@ -77,6 +93,8 @@ pub struct Report {
     pub entries: usize,
     /// The authors that turned out to have written two histories.
     pub forked: Vec<EndpointId>,
+    /// Whether something new is known of checkpoints.
+    pub checkpoint: bool,
     /// What was not taken, and whose it was.
     pub refused: Vec<(EndpointId, Refusal)>,
 }
@@ -84,7 +102,7 @@ pub struct Report {
 impl Report {
     /// Whether anything is different now.
     pub fn is_change(&self) -> bool {
-        self.entries > 0 || !self.forked.is_empty()
+        self.entries > 0 || !self.forked.is_empty() || self.checkpoint
     }
 }
 
@@ -116,7 +134,8 @@ impl Budget {
         // What cannot be written cannot be sent.
         let bytes = postcard::to_stdvec(part).map_or(usize::MAX, |bytes| bytes.len());
         let sum = self.bytes.saturating_add(bytes);
-        let has_room = self.update.is_empty() || sum <= self.most;
+        let is_first = self.update.runs.is_empty() && self.update.forks.is_empty();
+        let has_room = is_first || sum <= self.most;
         if has_room {
             self.bytes = sum;
         }
@@ -134,6 +153,18 @@ impl Log {
     /// The same, at most so many bytes of it before they are packed, but one part at least.
     pub(crate) fn missing_within(&self, theirs: &Vector, most: usize) -> Update {
         let mut budget = Budget { update: Update::default(), bytes: 0, most };
+        let Some(checkpoints) = self.checkpoints.missing(self.user, &theirs.mark) else {
+            return budget.update;
+        };
+        let is_later = checkpoints.closed.is_some();
+        if !is_later && !checkpoints.is_empty() {
+            budget.bytes = postcard::to_stdvec(&checkpoints).map_or(0, |bytes| bytes.len());
+        }
+        budget.update.checkpoints = checkpoints;
+        // What comes behind a checkpoint follows once that is there.
+        if is_later {
+            return budget.update;
+        }
         for author in self.known() {
             let Some(chain) = self.chains.get(&author) else { continue };
             if !missing_of(chain, theirs.reach.get(&author).copied(), &mut budget) {
@@ -146,15 +177,13 @@ impl Log {
     /// The proof that an author wrote two histories, if there is one.
     pub(crate) fn proof_against(&self, author: EndpointId) -> Update {
         let split = self.chains.get(&author).and_then(Chain::split);
-        Update {
-            runs: Vec::new(),
-            forks: split.map(|split| split.proof.as_ref().clone()).into_iter().collect(),
-        }
+        let forks = split.map(|split| split.proof.as_ref().clone()).into_iter().collect();
+        Update { forks, ..Update::default() }
     }
 
     /// Takes what another one sent: all that is right, whatever else is in it.
     pub fn take(&mut self, update: Update, now: UnixTime) -> Report {
-        let Update { runs, forks } = update;
+        let Update { runs, forks, checkpoints } = update;
         let (of_user, runs) = runs.into_iter().partition(|run| run.author == self.user());
         // The user's word first: it says who may write how much.
         let mut report = Report::default();
@@ -163,7 +192,10 @@ impl Log {
             self.refresh();
         }
         let limits = Limits { now, rooms: Some(self.rooms()) };
-        self.take_within(Update { runs, forks }, &limits, report)
+        let update = Update { runs, forks, checkpoints: Checkpoints::default() };
+        let mut report = self.take_within(update, &limits, report);
+        self.take_checkpoints(checkpoints, now, &mut report);
+        report
     }
 
     /// Takes what was taken before.
@@ -196,6 +228,9 @@ impl Log {
             return Err(Refusal::Ahead);
         }
         let chain = self.chain_mut(fork.one.author)?;
+        if fork.one.first <= chain.base().sequence {
+            return Err(Refusal::Closed);
+        }
         if !chain.is_possible(&fork) {
             return Err(Refusal::NoProof);
         }
@@ -206,14 +241,17 @@ impl Log {
     fn chain_mut(&mut self, author: EndpointId) -> Result<&mut Chain, Refusal> {
         let is_full = self.chains.len() >= MAX_AUTHORS && !self.group.is_member(author);
         let is_new = !self.chains.contains_key(&author);
+        if self.is_gone(author) {
+            return Err(Refusal::Closed);
+        }
         if is_new && !self.known().contains(&author) {
             return Err(Refusal::Stranger);
         }
         if is_new && is_full {
             return Err(Refusal::Full);
         }
-        let whose = self.whose(author);
-        Ok(self.chains.entry(author).or_insert_with(|| Chain::new(whose)))
+        let new = self.new_chain(author);
+        Ok(self.chains.entry(author).or_insert(new))
     }
 
     /// Takes the runs of authors that are known, until no more become known by it.
@@ -223,8 +261,8 @@ impl Log {
             let (now_known, strangers): (Vec<_>, Vec<_>) =
                 runs.into_iter().partition(|run| known.contains(&run.author));
             if now_known.is_empty() {
-                let strangers = strangers.iter().map(|run| (run.author, Refusal::Stranger));
-                report.refused.extend(strangers);
+                let refusal = |author| if self.is_gone(author) { Refusal::Closed } else { Refusal::Stranger };
+                report.refused.extend(strangers.iter().map(|run| (run.author, refusal(run.author))));
                 return;
             }
             for run in now_known {
@@ -247,6 +285,7 @@ impl Log {
             }
             Ok(Taken::Gap) => report.refused.push((author, Refusal::Gap)),
             Ok(Taken::Backwards) => report.refused.push((author, Refusal::Backwards)),
+            Ok(Taken::Closed) => report.refused.push((author, Refusal::Closed)),
             Ok(Taken::Full) => report.refused.push((author, Refusal::Full)),
             Err(refusal) => report.refused.push((author, refusal)),
         }
@@ -264,8 +303,10 @@ impl Log {
 
 /// Adds what somebody lacks of a log. False if there is no room for more.
 fn missing_of(chain: &Chain, has: Option<Reach>, budget: &mut Budget) -> bool {
-    let head = chain.head().sequence;
-    let has_sequence = has.map_or(0, |has| has.sequence);
+    let (head, base) = (chain.head().sequence, chain.base().sequence);
+    // With the same checkpoint both have what it covers.
+    let has = has.filter(|has| has.sequence >= base);
+    let has_sequence = has.map_or(base, |has| has.sequence);
     let is_same = |has: Reach| chain.hash_at(has.sequence).map(|hash| beginning(&hash)) == Some(has.hash);
     let differs = has.is_some_and(|has| has.sequence <= head && !is_same(has));
     let knows = has.is_some_and(|has| has.is_split && has.sequence <= head && !differs);
@@ -276,7 +317,7 @@ fn missing_of(chain: &Chain, has: Option<Reach>, budget: &mut Budget) -> bool {
         budget.update.forks.push(split.proof.as_ref().clone());
     }
     // All of it if it differs, so that they find where the histories part.
-    let mut next = if differs { 1 } else { has_sequence.saturating_add(1) };
+    let mut next = if differs { base + 1 } else { has_sequence.saturating_add(1) };
     let mut share = 0;
     while next <= head && share < MAX_SHARE {
         let Some(run) = chain.run(next) else { break };

@@ -45,6 +45,8 @@ impl Log {
     /// user can have devices, those nearest to the user first: a thief of one could name any number of keys.
     fn once_trusted(&self) -> BTreeSet<EndpointId> {
         let (mut order, mut once) = (vec![self.user], BTreeSet::from([self.user]));
+        let closed = self.closed().into_iter().flat_map(|closed| &closed.base.wide);
+        order.extend(closed.copied().filter(|author| once.insert(*author)));
         let mut next = 0;
         while let Some(author) = order.get(next) {
             next += 1;

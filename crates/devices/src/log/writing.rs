@@ -51,6 +51,21 @@ pub enum WriteError {
          so that it does not write another history"
     )]
     Lost,
+    /// A removal names an entry before a checkpoint that is closed, or that this device signed.
+    #[error(
+        "this device agreed to a checkpoint behind that entry, and what it covers counts for good; name the \
+         last entry before the checkpoint, or a later one"
+    )]
+    Closed,
+    /// Only the user's key makes checkpoints.
+    #[error("only the user's own key makes a checkpoint; run this on the machine that has it")]
+    NotUser,
+    /// A device is listed that wrote two histories.
+    #[error("two histories are signed with the key of {0}; remove that device first")]
+    ForkedDevice(EndpointId),
+    /// A checkpoint would be too large.
+    #[error("what the entries come to is too large for a checkpoint; remove some devices of friends")]
+    TooLarge,
     /// A whole batch is at most so large.
     #[error("at most {MAX_RUN} entries are written at once; write fewer")]
     TooMany,
@@ -91,13 +106,17 @@ impl Log {
 
     /// Adds entries without asking whether they will count.
     pub(crate) fn append(&mut self, key: &SecretKey, ops: Vec<Op>, now: UnixTime) {
-        let (time, whose) = (Hybrid::after(self.latest(), now), self.whose(key.id()));
-        let chain = self.chains.entry(key.id()).or_insert_with(|| Chain::new(whose));
-        chain.append(key, time, ops);
+        let (time, new) = (Hybrid::after(self.latest(), now), self.new_chain(key.id()));
+        self.chains.entry(key.id()).or_insert(new).append(key, time, ops);
         self.refresh();
     }
 
     fn check(&self, author: EndpointId, op: &Op) -> Result<(), WriteError> {
+        if let Op::RemoveDevice { device, last } | Op::Distrust { device, last } = op
+            && last.sequence < self.agreed_until(author, *device)
+        {
+            return Err(WriteError::Closed);
+        }
         if op.needs_trust(author) && !self.group.is_trusted(author) {
             return Err(WriteError::NotTrusted);
         }

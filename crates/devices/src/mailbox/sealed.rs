@@ -10,7 +10,8 @@
 //! form of a reader's key. Its `info` is "whimbrel batch v1" and the user's id, its `aad` the first 36 bytes.
 //! The contents' key is random and used once, with nonce 0; what comes before the contents is authenticated
 //! with them. The signature is of "whimbrel sealed batch v1", the user's id and all bytes before it. Whose
-//! keys follow is not said: each reader tries.
+//! keys follow is not said: each reader tries. The contents are the readers, the update, and what it has of
+//! checkpoints.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_256 as HPKE;
@@ -18,6 +19,7 @@ use rustls::crypto::hpke::{EncapsulatedSecret, Hpke as _, HpkePrivateKey, HpkePu
 use serde::{Deserialize, Serialize};
 use whimbrel_base::{EndpointId, SecretKey, Signature, random_bytes};
 
+use crate::checkpoint::Checkpoints;
 use crate::group::MAX_DEVICES;
 use crate::log::Update;
 use crate::wire::{WireError, pack, parse, unpacked};
@@ -56,7 +58,7 @@ impl Letter {
         let count = u16::try_from(keys.len()).map_err(|_| WireError::TooLarge)?;
         out.extend_from_slice(&count.to_be_bytes());
         out.extend(keys.concat());
-        let mut contents = pack(self)?;
+        let mut contents = pack(&(self, &self.update.checkpoints))?;
         aead(&contents_key)?
             .seal_in_place_append_tag(nonce(), Aad::from(out.as_slice()), &mut contents)
             .map_err(|_| WireError::TooLarge)?;
@@ -89,7 +91,9 @@ impl Letter {
         let aad = Aad::from(bytes.get(..before)?);
         let contents = aead(&contents_key).ok()?.open_in_place(nonce(), aad, &mut contents).ok()?;
         let contents = unpacked(contents).ok().filter(|contents| contents.len() <= MAX_CONTENTS)?;
-        parse(&contents).ok()
+        let (mut letter, checkpoints): (Self, Checkpoints) = parse(&contents).ok()?;
+        letter.update.checkpoints = checkpoints;
+        Some(letter)
     }
 }
 

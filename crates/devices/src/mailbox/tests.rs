@@ -289,6 +289,38 @@ fn a_long_list_travels_whole_and_one_that_is_too_long_is_left_as_far_as_there_is
 }
 
 #[test]
+fn a_checkpoint_is_agreed_on_by_devices_that_are_never_up_at_once_and_a_new_one_goes_on_from_it() {
+    let (mut home, mut desk, mut service) = (home(), Device::new(2), Service::default());
+    (0..100).for_each(|number| home.befriend(number));
+    home.look(&mut service);
+    desk.look(&mut service);
+    // Stated long ago.
+    assert_eq!(home.log.compact(&home.key, UnixTime::default()), Ok(true));
+    home.look(&mut service);
+    desk.look(&mut service);
+    assert!(desk.log.acknowledge(&desk.key, NOW));
+    desk.befriend(100);
+    desk.look(&mut service);
+    home.look(&mut service);
+    assert_eq!(home.log.waited_for(), [key(1).id()].into());
+    assert!(home.log.acknowledge(&home.key, NOW) && home.log.checkpoints().closed.is_some());
+    home.add(3);
+    home.look(&mut service);
+    let mut laptop = Device::new(3);
+    laptop.look(&mut service);
+    desk.look(&mut service);
+    for device in [&desk, &laptop] {
+        assert_eq!((device.log.vector(), device.friends()), (home.log.vector(), 101));
+    }
+    let left = service.left;
+    for device in [&mut home, &mut desk, &mut laptop] {
+        device.look(&mut service);
+        device.look_anew(&mut service);
+    }
+    assert_eq!(service.left, left, "something was left again");
+}
+
+#[test]
 fn whatever_comes_as_a_piece_says_nothing() {
     hear_anything(&[]);
     hear_anything(&[0; 18]);

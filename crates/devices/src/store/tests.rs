@@ -191,12 +191,106 @@ fn what_was_saved_survives_kill_9_at_any_moment() {
     if let Some(path) = std::env::var_os(VICTIM) {
         return write_until_killed(Path::new(&path));
     }
+    killed_again_and_again("what_was_saved_survives_kill_9_at_any_moment");
+}
+
+fn device() -> SecretKey {
+    SecretKey::from_bytes(&[2; 32])
+}
+
+/// Writes, states and signs a checkpoint, which lets go of what was written; all of it is saved between.
+fn compact_once(log: &mut Log, number: u64, mut save: impl FnMut(&Log)) {
+    write(log, number);
+    save(log);
+    assert_eq!(log.compact(&key(), UnixTime::default()), Ok(true));
+    save(log);
+    assert!(log.acknowledge(&device(), later()));
+    save(log);
+    assert!(log.acknowledge(&key(), later()));
+    save(log);
+}
+
+/// A time at which what was stated has settled.
+fn later() -> UnixTime {
+    UnixTime::from_secs(1_700_000_000)
+}
+
+fn with_device(log: &mut Log) {
+    let now = UnixTime::from_secs(1_700_000_000);
+    log.add_device(&key(), device().id(), "d2.ada@example.org".parse().unwrap(), true, now).unwrap();
+}
+
+fn rows(store: &Store) -> usize {
+    let txn = store.database.begin_write().unwrap();
+    txn.open_table(super::RUNS).unwrap().iter().unwrap().count()
+}
+
+#[test]
+fn a_checkpoint_takes_the_place_of_its_entries_in_the_file_and_is_there_again_open_and_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("group.redb");
-    let mut seen = 0;
+    let (mut store, mut log) = Store::open(&path, key().id()).unwrap();
+    with_device(&mut log);
+    for number in 0..3 {
+        let mut seen = Vec::new();
+        compact_once(&mut log, number, |log| {
+            store.save(log).unwrap();
+            seen.push(rows(&store));
+        });
+        assert_eq!(seen.last(), Some(&0), "{seen:?}");
+        assert!(seen[0] > 0);
+    }
+    log.write(&device(), vec![friend(7)], UnixTime::from_secs(1_700_000_100)).unwrap();
+    assert_eq!(log.compact(&key(), UnixTime::default()), Ok(true));
+    assert!(log.acknowledge(&key(), later()));
+    store.save(&log).unwrap();
+    drop(store);
+    let (mut store, mut again) = Store::open(&path, key().id()).unwrap();
+    assert_eq!((again.vector(), again.group()), (log.vector(), log.group()));
+    assert_eq!(again.waited_for(), [device().id()].into());
+    assert!(again.acknowledge(&device(), later()));
+    store.save(&again).unwrap();
+    assert_eq!((rows(&store), again.group()), (0, log.group()));
+    // A base that is not what was signed is found.
+    let txn = store.database.begin_write().unwrap();
+    {
+        let mut table = txn.open_table(super::SNAPSHOTS).unwrap();
+        let packed = table.get(super::CLOSED).unwrap().unwrap().value().to_vec();
+        let mut closed: crate::checkpoint::Closed = super::unpack(&packed).unwrap();
+        closed.base.entries.pop();
+        table.insert(super::CLOSED, super::pack(&closed).unwrap().as_slice()).unwrap();
+    }
+    txn.commit().unwrap();
+    drop(store);
+    assert!(matches!(Store::open(&path, key().id()).unwrap_err(), StoreError::Damaged(..)));
+}
+
+#[test]
+fn what_is_let_go_for_a_checkpoint_survives_kill_9_at_any_moment() {
+    if let Some(path) = std::env::var_os(VICTIM) {
+        let (mut store, mut log) = Store::open(Path::new(&path), key().id()).unwrap();
+        if log.is_empty() {
+            with_device(&mut log);
+        }
+        let first = log.group().friends().count() as u64;
+        for number in first..first + 100_000 {
+            compact_once(&mut log, number % crate::MAX_FRIENDS as u64, |log| store.save(log).unwrap());
+            println!("saved {number}");
+        }
+        return;
+    }
+    let there = killed_again_and_again("what_is_let_go_for_a_checkpoint_survives_kill_9_at_any_moment");
+    assert!(there.checkpoints().closed.is_some());
+}
+
+/// Runs a test of this module that saves until it is killed, some times; returns what it left.
+fn killed_again_and_again(test: &str) -> Log {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("group.redb");
+    let (mut seen, mut left) = (0, Log::new(key().id()));
     for round in 0..8 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["store::tests::what_was_saved_survives_kill_9_at_any_moment", "--exact", "--nocapture"])
+            .args([format!("store::tests::{test}").as_str(), "--exact", "--nocapture"])
             .env(VICTIM, &path)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -211,8 +305,10 @@ fn what_was_saved_survives_kill_9_at_any_moment() {
         let (_store, log) = Store::open(&path, key().id()).unwrap();
         let there = log.group().friends().count() as u64;
         assert!(there > seen, "{there} of at least {} are there", seen + 1);
+        left = log;
     }
     assert!(seen > 8);
+    left
 }
 
 fn write_until_killed(path: &Path) {

@@ -143,6 +143,63 @@ async fn a_meeting_that_brings_nothing_new_writes_nothing_to_the_files() {
     assert!(bytes() == second, "there was nothing to write");
 }
 
+/// A device's copy in a file, which signs.
+fn signing(folder: &tempfile::TempDir, number: u8) -> Arc<Replica> {
+    let file = folder.path().join(format!("{number}.redb"));
+    Arc::new(Replica::in_file(&file, key(1).id()).signing(key(number)))
+}
+
+#[tokio::test]
+async fn what_many_entries_come_to_is_stated_signed_and_closed_as_devices_meet() {
+    let folder = tempfile::tempdir().unwrap();
+    let (user, device) = (signing(&folder, 1), signing(&folder, 2));
+    let fill = |log: &mut Log| {
+        *log = group();
+        log.write(&key(1), vec![Op::Seen; crate::ENTRIES_TO_CHECKPOINT], now()).unwrap();
+        // The machine with the user's key did so long ago what it does by itself.
+        assert!(log.is_checkpoint_due(UnixTime::default()));
+        assert_eq!(log.compact(&key(1), UnixTime::default()), Ok(true));
+        assert!(!log.is_checkpoint_due(UnixTime::default()));
+    };
+    user.with(fill).unwrap();
+    let [called, answered] = meet(&device, &user, (2, 1)).await;
+    assert!(called.unwrap().agree && answered.unwrap().agree);
+    for replica in [&user, &device] {
+        let (length, group) = replica.look(|log| (log.len(), log.group().clone())).unwrap();
+        assert_eq!(length, 1, "that there is the device is left");
+        assert!(group.device(key(2).id()).is_some());
+    }
+    // They go on, and so does a device that comes new.
+    device.with(|log| log.write(&key(2), vec![Op::Seen], now()).unwrap()).unwrap();
+    let name = "d3.ada@example.org".parse().unwrap();
+    user.with(|log| log.add_device(&key(1), key(3).id(), name, false, now()).unwrap()).unwrap();
+    let [called, _] = meet(&user, &device, (1, 2)).await;
+    assert!(called.unwrap().agree);
+    let new = signing(&folder, 3);
+    let [called, _] = meet(&new, &user, (3, 1)).await;
+    assert!(called.unwrap().agree);
+    assert_eq!(new.look(Log::vector).unwrap(), device.look(Log::vector).unwrap());
+}
+
+#[test]
+fn a_message_without_checkpoints_has_the_bytes_of_before_and_one_with_them_comes_back() {
+    let mut log = group();
+    let plain = Message::Give(log.missing(&Log::new(key(1).id()).vector()), log.vector());
+    assert_eq!(plain.packed().unwrap(), pack(&plain).unwrap());
+    assert_eq!(log.compact(&key(1), now()), Ok(true));
+    let give = Message::Give(log.missing(&group().vector()), log.vector());
+    let packed = give.packed().unwrap();
+    assert_eq!(decode(&packed).unwrap(), give);
+    let have = Message::Have(log.vector());
+    assert_eq!(decode(&have.packed().unwrap()).unwrap(), have);
+    for at in 0..packed.len() {
+        let mut bad = packed.clone();
+        bad[at] ^= 1;
+        hear_anything(&bad);
+        hear_anything(&packed[..at]);
+    }
+}
+
 #[tokio::test]
 async fn a_stranger_or_a_removed_device_is_told_nothing() {
     let old = Arc::new(Replica::in_memory(group()));
