@@ -1,4 +1,5 @@
-//! Notices: any datagram is refused, and so is any body that somebody with the key sealed, or it can be said again.
+//! Notices: any datagram is refused, and so is any body that somebody with the key sealed, or it can be said
+//! again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -15,8 +15,8 @@ pub trait Forecast {
         None
     }
 
-    /// When all of what is under way would be complete if the end of it, `part`, came another way from now on:
-    /// what stays as well as what moves. `None` also where that is impossible.
+    /// When all of what is under way would be complete if the end of it, `part`, came another way from now
+    /// on: what stays as well as what moves. `None` also where that is impossible.
     fn completes_moved(&mut self, _under_way: &UnderWay, _part: Part, _bound: Seconds) -> Option<Seconds> {
         None
     }

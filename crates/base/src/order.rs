@@ -1,9 +1,9 @@
 //! Sorting and gathering that is made once for all kinds of elements.
 //!
 //! The standard library makes its sorts anew for every type and every key, 5 KB each, and a `collect` into a
-//! [`BTreeMap`] or [`BTreeSet`] is such a sort: in a program that sorts some sixty kinds of short lists that was a
-//! fiftieth of all of it. Here positions are sorted, in one way for all; only what exchanges the elements is made for
-//! each kind. What sorts long lists often uses the standard library's.
+//! [`BTreeMap`] or [`BTreeSet`] is such a sort: in a program that sorts some sixty kinds of short lists that
+//! was a fiftieth of all of it. Here positions are sorted, in one way for all; only what exchanges the
+//! elements is made for each kind. What sorts long lists often uses the standard library's.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

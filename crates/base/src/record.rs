@@ -1,8 +1,9 @@
 //! Records: an endpoint's signed statement of its name and addresses.
 //!
 //! A record holds for its lifetime after a name service took it in, and never beyond the end that its
-//! endpoint signed; it is replaced by one with a higher sequence number. It is signed by the endpoint that it is about, so a name service can withhold it but not
-//! forge it. Who may speak for which name is told in [`delegation`](crate::delegation).
+//! endpoint signed; it is replaced by one with a higher sequence number. It is signed by the endpoint that it
+//! is about, so a name service can withhold it but not forge it. Who may speak for which name is told in
+//! [`delegation`](crate::delegation).
 //!
 //! # Bytes
 //! Integers are big-endian. There is exactly one encoding of a record: everything else is refused.
@@ -28,12 +29,12 @@
 //! | 32 each | of a relay only: the id of such a one. Ascending, none twice |
 //! | 64 | the endpoint's Ed25519 signature over `whimbrel record v2`, a zero byte, and all bytes above |
 //!
-//! A record of a **group** says who its members are instead of where its signer is. It has version 2, and is not
-//! revoked. Programs that know no groups refuse it for its flag. So do they with a record of a **relay**, which says
-//! beside its addresses how the relay stands; it has version 2, is no group's and not revoked.
+//! A record of a **group** says who its members are instead of where its signer is. It has version 2, and is
+//! not revoked. Programs that know no groups refuse it for its flag. So do they with a record of a **relay**,
+//! which says beside its addresses how the relay stands; it has version 2, is no group's and not revoked.
 //!
-//! Version 1 has no end, and `whimbrel record v1` in its signature. It is still read: it ends seven days after
-//! its sequence number, read as unix milliseconds. It is no longer written.
+//! Version 1 has no end, and `whimbrel record v1` in its signature. It is still read: it ends seven days
+//! after its sequence number, read as unix milliseconds. It is no longer written.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -145,8 +146,8 @@ impl SignedRecord {
         Self::sign_any(record, key, delegation, About::Endpoint)
     }
 
-    /// Signs the record of a group: the name stands for these members. The key is that of whoever keeps the group;
-    /// the record has no addresses. Members are put in order, and repeated ones dropped.
+    /// Signs the record of a group: the name stands for these members. The key is that of whoever keeps the
+    /// group; the record has no addresses. Members are put in order, and repeated ones dropped.
     ///
     /// # Errors
     /// As [`sign`](Self::sign); [`RecordError::TooManyMembers`], [`RecordError::GroupTooLarge`] and
@@ -207,7 +208,8 @@ impl SignedRecord {
     ///
     /// It needs no clock and knows no owners. What remains to be asked: whether
     /// [`authority`](Self::authority) is the owner of the user name, whether the delegation [has
-    /// expired](Delegation::is_expired) or the record [itself](Record::is_expired), and whether the sequence number is new.
+    /// expired](Delegation::is_expired) or the record [itself](Record::is_expired), and whether the sequence
+    /// number is new.
     ///
     /// # Errors
     /// [`RecordError::Forged`] or [`RecordError::ForgedDelegation`].
@@ -230,8 +232,8 @@ impl SignedRecord {
         &self.record
     }
 
-    /// The members, verified or not, in ascending order, if this is the record of a group: whoever asked for one
-    /// peer asked for the wrong name then. `None` for a record of an endpoint.
+    /// The members, verified or not, in ascending order, if this is the record of a group: whoever asked for
+    /// one peer asked for the wrong name then. `None` for a record of an endpoint.
     pub fn members(&self) -> Option<&[Member]> {
         match &self.about {
             About::Group(members) => Some(members),

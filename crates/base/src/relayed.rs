@@ -3,8 +3,8 @@
 //! A place behind a relay is the relay's address and a [`RelayToken`], which says to whom the relay passes a
 //! connection on. Records, tickets and frames hold lists of socket addresses, and peers that know nothing of
 //! relays read them. So such a place is written as one or two addresses that nothing can have: of `fe80::/10`
-//! (link-local), whose next 54 bits RFC 4291 §2.5.6 has be zero, and here are not. Older peers leave them out:
-//! a link-local place counts only for a peer that was met on the link.
+//! (link-local), whose next 54 bits RFC 4291 §2.5.6 has be zero, and here are not. Older peers leave them
+//! out: a link-local place counts only for a peer that was met on the link.
 //!
 //! | relay's address | written as IPv6 address and port |
 //! | --- | --- |
@@ -12,9 +12,9 @@
 //! | IPv6 | `feb2`, the token (10 bytes), bytes 0 to 3 of the address; the relay's port |
 //! | | right behind it: `feb3`, bytes 4 to 15 of the address, `0000`; the relay's port |
 //!
-//! What a server tells one client alone may have an **alias** for such a place: a token that leads to the same server,
-//! and tells onlookers neither that nor whose it is. It is `feb4`, the number of the place among those behind relays in
-//! the list (1 byte, from 0), the alias (10 bytes), `000000`; the relay's port.
+//! What a server tells one client alone may have an **alias** for such a place: a token that leads to the
+//! same server, and tells onlookers neither that nor whose it is. It is `feb4`, the number of the place among
+//! those behind relays in the list (1 byte, from 0), the alias (10 bytes), `000000`; the relay's port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -170,7 +170,8 @@ fn marked(address: &SocketAddr) -> Option<[u8; 16]> {
     [WHOLE, FIRST, SECOND, ALIAS].contains(&[octets[0], octets[1]]).then_some(octets)
 }
 
-/// The places that a list of addresses means, in order. Parts of packed places that make no whole are left out.
+/// The places that a list of addresses means, in order. Parts of packed places that make no whole are left
+/// out.
 pub fn places(addrs: &[SocketAddr]) -> Vec<Place> {
     let mut places = Vec::with_capacity(addrs.len());
     let mut rest = addrs;
@@ -186,8 +187,8 @@ pub fn places(addrs: &[SocketAddr]) -> Vec<Place> {
     places
 }
 
-/// `direct` addresses and places behind relays in one list of at most `max`: the relayed places all, as far as
-/// they find room, because they are what works where no other does.
+/// `direct` addresses and places behind relays in one list of at most `max`: the relayed places all, as far
+/// as they find room, because they are what works where no other does.
 pub fn pack(direct: &[SocketAddr], relayed: &[RelayedAddr], max: usize) -> Vec<SocketAddr> {
     let mut packed: Vec<SocketAddr> = Vec::new();
     for place in relayed {

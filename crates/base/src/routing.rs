@@ -4,10 +4,11 @@
 //! routed id (20 bytes) = marker (1: the first two bits are set, the others random) | token (10) | rest (9)
 //! ```
 //!
-//! A client's first packets have such a destination id, with a random rest, and a server behind a relay gives itself
-//! such ids, whose rest tells the relay that they are the server's: so each packet from a client says where it is to
-//! go, whatever address it comes from. What an endpoint gives itself at sockets of its own begins with `10` instead
-//! ([`own_id`]), so that neither is taken for the other, nor for a notice (`docs/protocol.md` §2a).
+//! A client's first packets have such a destination id, with a random rest, and a server behind a relay gives
+//! itself such ids, whose rest tells the relay that they are the server's: so each packet from a client says
+//! where it is to go, whatever address it comes from. What an endpoint gives itself at sockets of its own
+//! begins with `10` instead ([`own_id`]), so that neither is taken for the other, nor for a notice
+//! (`docs/protocol.md` §2a).
 
 use crate::relayed::RelayToken;
 
@@ -24,8 +25,8 @@ const LONG_HEADER: u8 = 0x80;
 const FIXED_BIT: u8 = 0x40;
 const VERSION_1: [u8; 4] = 1u32.to_be_bytes();
 
-/// A connection id that leads to the holder of the token; `random` is what nobody must be able to guess (72 bits and
-/// the marker's six, RFC 9000 §7.2 asks for 64).
+/// A connection id that leads to the holder of the token; `random` is what nobody must be able to guess (72
+/// bits and the marker's six, RFC 9000 §7.2 asks for 64).
 pub fn routed_id(token: RelayToken, random: [u8; ROUTED_ID]) -> [u8; ROUTED_ID] {
     let mut id = random;
     id[0] |= MARKER;
@@ -43,15 +44,15 @@ pub fn own_id(random: [u8; OWN_ID]) -> [u8; OWN_ID] {
 /// Whom a packet from a client is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routed {
-    /// The token in its destination id. Any client that dials without a relay may have chosen such an id by chance:
-    /// whether the token is somebody's tells.
+    /// The token in its destination id. Any client that dials without a relay may have chosen such an id by
+    /// chance: whether the token is somebody's tells.
     pub token: RelayToken,
     /// The whole destination id.
     pub id: [u8; ROUTED_ID],
 }
 
-/// Reads whom a datagram of QUIC is for, by the destination id of its first packet. `None` if that is no routed id,
-/// or the datagram is no sound packet of version 1.
+/// Reads whom a datagram of QUIC is for, by the destination id of its first packet. `None` if that is no
+/// routed id, or the datagram is no sound packet of version 1.
 pub fn routed(datagram: &[u8]) -> Option<Routed> {
     let first = *datagram.first()?;
     let id = if first & LONG_HEADER != 0 {
@@ -67,7 +68,8 @@ pub fn routed(datagram: &[u8]) -> Option<Routed> {
     Some(Routed { token, id })
 }
 
-/// The id that the sender of a packet with a long header wants to be called by, if it is as long as a routed one.
+/// The id that the sender of a packet with a long header wants to be called by, if it is as long as a routed
+/// one.
 pub fn source_id(datagram: &[u8]) -> Option<[u8; ROUTED_ID]> {
     long_ids(datagram)?.1.try_into().ok()
 }

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A URI (RFC 3986, a scheme with a rootless path) of an endpoint id and then, each behind a `/`, up to
-//! [`MAX_ADDRESSES`] addresses, at most one secret behind `key-`, and at most one name, which comes last. IPv6 addresses have their
-//! port behind a `p` (RFC 5952 §6): there are no brackets, `?` or `&`, so a ticket can be pasted into a
-//! shell, a mail or a chat as it is. `[2001:db8::1]:4433` is understood too.
+//! [`MAX_ADDRESSES`] addresses, at most one secret behind `key-`, and at most one name, which comes last.
+//! IPv6 addresses have their port behind a `p` (RFC 5952 §6): there are no brackets, `?` or `&`, so a ticket
+//! can be pasted into a shell, a mail or a chat as it is. `[2001:db8::1]:4433` is understood too.
 //!
 //! A ticket without a secret gives no rights: whoever has it can ask to be let in, as everybody can who knows
 //! the endpoint's id. One with a [`TicketSecret`] lets its holder in, so keep it as you would a password. A

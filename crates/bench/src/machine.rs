@@ -47,7 +47,8 @@ impl Ticks {
         Self::of(&file("/proc/stat"))
     }
 
-    /// From the kernel's first line: user, nice, system, idle, waiting for disks, interrupts, soft ones, stolen.
+    /// From the kernel's first line: user, nice, system, idle, waiting for disks, interrupts, soft ones,
+    /// stolen.
     fn of(text: &str) -> Option<Self> {
         let times = text.strip_prefix("cpu ")?.lines().next()?.split_whitespace();
         let times: Vec<u64> = times.take(8).map_while(|time| time.parse().ok()).collect();

@@ -46,8 +46,8 @@ impl Kept {
         of("busy").map_or_else(load, |busy| format!("{busy:.0} %"))
     }
 
-    /// Whether it is of a bench: it was called by its name, or by none, and the result's name begins with that and
-    /// no longer one.
+    /// Whether it is of a bench: it was called by its name, or by none, and the result's name begins with
+    /// that and no longer one.
     fn is_of(&self, bench: &Bench, all: &[Bench]) -> bool {
         if self.text(&["command"]).split(' ').nth(1) == Some(bench.name.as_str()) {
             return true;

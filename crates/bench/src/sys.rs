@@ -27,7 +27,8 @@ pub(crate) fn resident_of(pid: u32) -> Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// CPU time that all threads of a process have used, those that have ended among them, to a clock tick (10 ms).
+/// CPU time that all threads of a process have used, those that have ended among them, to a clock tick (10
+/// ms).
 pub(crate) fn cpu_time_of(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("the process is gone")?;
     let ticks = ticks_in(&stat).context("malformed stat")?;
@@ -35,8 +36,8 @@ pub(crate) fn cpu_time_of(pid: u32) -> Result<Duration> {
     Ok(Duration::from_secs_f64(ticks as f64 * each))
 }
 
-/// Finds the time in programs and the time in the kernel (proc_pid_stat(5)). The program's name before them may have
-/// blanks and parentheses.
+/// Finds the time in programs and the time in the kernel (proc_pid_stat(5)). The program's name before them
+/// may have blanks and parentheses.
 fn ticks_in(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).map(|field| field.parse::<u64>().ok());

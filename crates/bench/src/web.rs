@@ -1,5 +1,5 @@
-//! An ordinary web server and what asks it: HTTP/1.1 with connections that are kept and ranges, and objects that are
-//! as long as their paths say. Neither knows anything of Whimbrel.
+//! An ordinary web server and what asks it: HTTP/1.1 with connections that are kept and ranges, and objects
+//! that are as long as their paths say. Neither knows anything of Whimbrel.
 
 mod client;
 mod content;

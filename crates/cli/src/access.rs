@@ -2,9 +2,9 @@
 //! published name is shown to them, unless `--readers` says to whom.
 //!
 //! A name grants access only through a key that was confirmed by hand or by a meeting, or that the owner that
-//! was confirmed so has signed for ([`whimbrel_names::trust`]); and no longer than the owner's word holds. What a name
-//! service or a ticket says grants none. A user's name lets the user's devices in too, which this machine's own list
-//! of devices and friends has: a connection may go on at another one of them.
+//! was confirmed so has signed for ([`whimbrel_names::trust`]); and no longer than the owner's word holds.
+//! What a name service or a ticket says grants none. A user's name lets the user's devices in too, which this
+//! machine's own list of devices and friends has: a connection may go on at another one of them.
 
 use futures_util::FutureExt;
 use std::collections::HashMap;
@@ -122,8 +122,8 @@ impl Rules {
 }
 
 impl Access {
-    /// Reads the flags, and follows names and the file from then on. What is published under `name` is for those
-    /// who may look it up. `before` is what another instance knew, or nothing.
+    /// Reads the flags, and follows names and the file from then on. What is published under `name` is for
+    /// those who may look it up. `before` is what another instance knew, or nothing.
     ///
     /// # Errors
     /// An entry that grants nothing: a name that nobody pinned, or that needs a name service; a file that
@@ -142,7 +142,8 @@ impl Access {
             Some(file) => access.rules_of(&file::read(file)?)?,
             None => Vec::new(),
         };
-        // What was known before is not asked about: the service may be away, and the instance to take over from waits.
+        // What was known before is not asked about: the service may be away, and the instance to take over
+        // from waits.
         let is_new = |name: &&Name| !access.inner.before.followed.contains_key(*name);
         for name in names(by_flag.rules.iter().chain(&by_file)).filter(is_new) {
             access.tell_if_unknown(network, name).await?;
@@ -158,7 +159,8 @@ impl Access {
     /// with.
     ///
     /// # Errors
-    /// As [`Access::open`], and when another file is named or a secret comes or goes. Nothing has changed then.
+    /// As [`Access::open`], and when another file is named or a secret comes or goes. Nothing has changed
+    /// then.
     pub(crate) fn reload(&self, old: &AllowFlags, new: &AllowFlags) -> Result<()> {
         if new.allow_from != old.allow_from || new.secret != old.secret {
             return Err(Failure::usage("another --allow-from or --secret needs a restart"));
@@ -205,8 +207,8 @@ impl Access {
         self.inner.before.secret
     }
 
-    /// What an instance that goes on has to know: a peer that is here must not be ended before its name was looked
-    /// up anew.
+    /// What an instance that goes on has to know: a peer that is here must not be ended before its name was
+    /// looked up anew.
     pub(crate) fn known(&self) -> Before {
         let rules = self.inner.rules.read().unwrap_or_else(PoisonError::into_inner);
         let followed = rules.followed.iter().filter_map(|(name, of)| Some((name.clone(), of.key?)));
@@ -345,8 +347,8 @@ impl Access {
         Ok(())
     }
 
-    /// Who may look the published name up: without a word about it, those who are let in. They may find it again
-    /// once both sides have moved. Nobody knows whom a secret lets in.
+    /// Who may look the published name up: without a word about it, those who are let in. They may find it
+    /// again once both sides have moved. Nobody knows whom a secret lets in.
     fn shown_to(&self, by_flag: &ByFlag, by_file: &[Rule]) -> Vec<Who> {
         if !by_flag.readers.is_empty() {
             return by_flag.readers.clone();

@@ -1,5 +1,5 @@
-//! Appointments of this key to renew the delegations of its user's other devices, and the newest of those that
-//! it has seen: two files beside the key.
+//! Appointments of this key to renew the delegations of its user's other devices, and the newest of those
+//! that it has seen: two files beside the key.
 
 use std::path::Path;
 use std::str::FromStr;

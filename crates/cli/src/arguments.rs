@@ -33,8 +33,8 @@ impl Source {
         Self { program, argv: argv.into() }
     }
 
-    /// Reads the command line over the configuration file as that is now. `None` when only help was asked for,
-    /// and given.
+    /// Reads the command line over the configuration file as that is now. `None` when only help was asked
+    /// for, and given.
     ///
     /// # Errors
     /// What is wrong with either, in a line for the user.

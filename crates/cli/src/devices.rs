@@ -1,7 +1,7 @@
 //! The devices that were given names with a key on this machine: a file beside the key.
 //!
-//! Only what was delegated here is renewed here. What was revoked is remembered, so that nobody renews it and a
-//! service that was restored from a backup is told again.
+//! Only what was delegated here is renewed here. What was revoked is remembered, so that nobody renews it and
+//! a service that was restored from a backup is told again.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -129,8 +129,8 @@ impl Devices {
         })
     }
 
-    /// Notes that names were revoked here, and those of the services on a device with it. Says whether the name
-    /// was delegated here.
+    /// Notes that names were revoked here, and those of the services on a device with it. Says whether the
+    /// name was delegated here.
     pub(crate) fn revoke(&self, name: &Name) -> Result<bool> {
         self.change(|devices| {
             let mut is_known = false;

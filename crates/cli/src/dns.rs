@@ -113,7 +113,8 @@ fn name_server(server: SocketAddr) -> NameServerConfig {
     config
 }
 
-/// Whether the domain's DNS answered that there is no such record; a server that is broken says something else.
+/// Whether the domain's DNS answered that there is no such record; a server that is broken says something
+/// else.
 fn is_nothing_there(error: &NetError) -> bool {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => {

@@ -1,5 +1,5 @@
-//! What an instance hands over to a newer one, how it travels ([`wire`]), and who asks for it ([`give`]). The newer
-//! one's side is [`takeover`](crate::takeover).
+//! What an instance hands over to a newer one, how it travels ([`wire`]), and who asks for it ([`give`]). The
+//! newer one's side is [`takeover`](crate::takeover).
 
 mod ends;
 mod give;
@@ -316,7 +316,8 @@ fn unexpected() -> &'static str {
 }
 
 impl Woken {
-    /// Joins local sockets and streams that were joined before. `connections` are those that were handed over, awake.
+    /// Joins local sockets and streams that were joined before. `connections` are those that were handed
+    /// over, awake.
     pub(crate) fn of(connections: &[Connection], estate: Estate) -> Self {
         let mut streams: HashMap<(usize, u64), Stream> = HashMap::new();
         for (place, connection) in connections.iter().enumerate() {

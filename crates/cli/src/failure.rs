@@ -56,7 +56,8 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What is wrong with a group, with the exit code that the program has for it, and its own words for what to do.
+/// What is wrong with a group, with the exit code that the program has for it, and its own words for what to
+/// do.
 pub(crate) fn of_group(error: GroupError) -> anyhow::Error {
     match error {
         GroupError::Names(error) => error.into(),

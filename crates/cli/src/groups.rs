@@ -1,5 +1,5 @@
-//! The groups whose records were signed with a key on this machine: a file beside the key. Commands that go on running
-//! sign them anew before they end.
+//! The groups whose records were signed with a key on this machine: a file beside the key. Commands that go
+//! on running sign them anew before they end.
 
 use std::path::Path;
 use std::time::Duration;

@@ -66,8 +66,8 @@ impl<T> Halter<T> {
         all
     }
 
-    /// Halts what is tied for a moment, and returns what was halted: once `nothing_runs`, or after `limit`. Whether
-    /// that is everything is told beside it. What halts too late comes by [`late`](Self::late).
+    /// Halts what is tied for a moment, and returns what was halted: once `nothing_runs`, or after `limit`.
+    /// Whether that is everything is told beside it. What halts too late comes by [`late`](Self::late).
     pub(crate) async fn pause(
         &mut self,
         nothing_runs: impl Future<Output = ()>,

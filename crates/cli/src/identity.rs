@@ -54,8 +54,8 @@ pub(crate) fn store_delegation(config: &Path, delegation: &Delegation) -> Result
     Ok(file)
 }
 
-/// The accepted delegation by which `key` may use `name`: for the name itself, or for its device. One that has
-/// expired only if there is no other: it may have been renewed meanwhile.
+/// The accepted delegation by which `key` may use `name`: for the name itself, or for its device. One that
+/// has expired only if there is no other: it may have been renewed meanwhile.
 pub(crate) fn delegation_for(config: &Path, name: &Name, key: &SecretKey) -> Result<Option<Delegation>> {
     let now = UnixTime::from(SystemTime::now());
     let mut lapsed = None;

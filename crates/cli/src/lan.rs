@@ -1,8 +1,8 @@
-//! The local network, with `--lan`: peers that answer there by mDNS are found without a name service, and commands
-//! that let peers in are told there.
+//! The local network, with `--lan`: peers that answer there by mDNS are found without a name service, and
+//! commands that let peers in are told there.
 //!
-//! Everybody in the network hears what is told: of a command that lets peers in, its key and where it is. Its name is
-//! told only if everybody may look it up.
+//! Everybody in the network hears what is told: of a command that lets peers in, its key and where it is. Its
+//! name is told only if everybody may look it up.
 //!
 //! | what is looked for | what counts |
 //! | --- | --- |
@@ -10,7 +10,8 @@
 //! | a name whose owner is known here | what that key signed; or the machine itself that the name stood for last, by its key |
 //! | a name that was never met | what the only one signed that claims it, if no service knows the name; its owner is remembered |
 //!
-//! A name service that is configured comes first: what it says of a name counts, and that it took a name back, too.
+//! A name service that is configured comes first: what it says of a name counts, and that it took a name
+//! back, too.
 
 use futures_util::FutureExt;
 use std::collections::{HashMap, HashSet};
@@ -255,13 +256,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The owner of a user's names, if it was met. A table that cannot be read knows nobody: each judgement says so.
+/// The owner of a user's names, if it was met. A table that cannot be read knows nobody: each judgement says
+/// so.
 fn owner(known: &KnownPeers, user: &Name) -> Option<EndpointId> {
     known.pins().ok()?.owner(user).map(|owner| owner.key)
 }
 
-/// Whether a name service's answer leaves it to the network: it knows no such name, or does not answer and the name's
-/// owner is known. That it took a name back is an answer.
+/// Whether a name service's answer leaves it to the network: it knows no such name, or does not answer and
+/// the name's owner is known. That it took a name back is an answer.
 fn leaves_it_open(error: &AskError, knows_owner: bool) -> bool {
     match error {
         AskError::Refused { code, .. } => matches!(code, Some(ErrorCode::NotFound | ErrorCode::Expired)),

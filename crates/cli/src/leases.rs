@@ -1,8 +1,9 @@
 //! Until when name services hold user names for their owners, by what they said last.
 //!
-//! Each sign of life of one of the user's devices begins the time anew, so that a device that publishes sees none of
-//! it pass. Somebody whose devices were all off for long is to be told by `whimbrel doctor` before the end, when no
-//! service has said anything for months: it is written down, in one file a user under `leases/` of the data directory.
+//! Each sign of life of one of the user's devices begins the time anew, so that a device that publishes sees
+//! none of it pass. Somebody whose devices were all off for long is to be told by `whimbrel doctor` before
+//! the end, when no service has said anything for months: it is written down, in one file a user under
+//! `leases/` of the data directory.
 
 use std::convert::Infallible;
 use std::fs;

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 const MAX_FILE: u64 = 1024 * 1024;
 const FORMAT: u64 = 1;
 
-/// Entries of one kind. Each change is made under a lock beside the file, on the newest state, and replaces the file
-/// in one step; nothing is written over a file that cannot be read.
+/// Entries of one kind. Each change is made under a lock beside the file, on the newest state, and replaces
+/// the file in one step; nothing is written over a file that cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger<T> {
     file: PathBuf,
@@ -58,7 +58,8 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Clone> Ledger<T> {
     }
 }
 
-/// The entries of this kind in a file, if there is one. Apart, so that it is there once for entries of all types.
+/// The entries of this kind in a file, if there is one. Apart, so that it is there once for entries of all
+/// types.
 fn read(file: &Path, kind: &str, advice: &str) -> Result<Option<Value>> {
     let text = match fs::metadata(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

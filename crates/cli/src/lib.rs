@@ -140,8 +140,8 @@ pub mod fuzzing {
         let _ = text.parse::<crate::relaying::Advertised>();
     }
 
-    /// Decodes bytes as what is asked of a running command and as its answer, and shows that; and as what it hands
-    /// over, to another instance or to another device; and as what another agent says.
+    /// Decodes bytes as what is asked of a running command and as its answer, and shows that; and as what it
+    /// hands over, to another instance or to another device; and as what another agent says.
     pub fn status(bytes: &[u8]) {
         crate::estate::decode_anything(bytes);
         crate::moving::decode_anything(bytes);

@@ -106,8 +106,8 @@ impl LocalListener {
 }
 
 impl LocalListener {
-    /// One that another process handed over, at `place`. A Unix socket's file stays that process's until this one
-    /// [owns](Self::own) it.
+    /// One that another process handed over, at `place`. A Unix socket's file stays that process's until this
+    /// one [owns](Self::own) it.
     ///
     /// # Errors
     /// When the system does not take it.

@@ -1,5 +1,5 @@
-//! The service manager that started this program, if one did: what it is told (`sd_notify(3)`), and the sockets
-//! that it hands over (`sd_listen_fds(3)`).
+//! The service manager that started this program, if one did: what it is told (`sd_notify(3)`), and the
+//! sockets that it hands over (`sd_listen_fds(3)`).
 
 use futures_util::FutureExt;
 use std::net::TcpListener;

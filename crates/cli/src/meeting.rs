@@ -145,8 +145,8 @@ impl Acquaintance {
     }
 }
 
-/// Opens a meeting, or joins the one in a slot: at the name service; in the local network, if that is looked at, where
-/// there is no service, it does not answer, or it knows no such meeting.
+/// Opens a meeting, or joins the one in a slot: at the name service; in the local network, if that is looked
+/// at, where there is no service, it does not answer, or it knows no such meeting.
 async fn enter(network: &Network, slot: Option<u16>) -> Result<(Meeting, Option<Place>)> {
     let at_service = match (network.resolver(), slot) {
         (Ok(names), None) => Some(names.open_meeting().await),

@@ -1,5 +1,6 @@
-//! What this host's commands have running goes on at another device of the user, and no gateway is needed: the
-//! connection itself is handed over ([`Connection::hand_over`](whimbrel_transport::Connection::hand_over)).
+//! What this host's commands have running goes on at another device of the user, and no gateway is needed:
+//! the connection itself is handed over
+//! ([`Connection::hand_over`](whimbrel_transport::Connection::hand_over)).
 //!
 //! ```text
 //! wire      what the two devices say to each other
@@ -35,6 +36,6 @@ const GONE: &str = "the other device has gone";
 const LIMIT: Duration = Duration::from_secs(20);
 /// For the other side to say something, or to hear it.
 const WORD_LIMIT: Duration = Duration::from_secs(10);
-/// For the device that has a session to say how far it is: it halts its streams (5 s at most) and waits for programs
-/// to read (5 s), or stops what it sends (10 s), and says it ([`WORD_LIMIT`]).
+/// For the device that has a session to say how far it is: it halts its streams (5 s at most) and waits for
+/// programs to read (5 s), or stops what it sends (10 s), and says it ([`WORD_LIMIT`]).
 const ANSWER_LIMIT: Duration = Duration::from_secs(25);

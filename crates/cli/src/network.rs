@@ -105,8 +105,8 @@ impl Network {
     /// Binds. The name service is asked when it is first needed.
     pub(crate) async fn start(globals: &Globals, key: SecretKey, wish: Wish) -> Result<Self> {
         let carriers = globals.carrier.unwrap_or(wish.config.carriers);
-        // The log says once that a peer is out of reach: no need to wake up for it again and again, unless the
-        // command wants to.
+        // The log says once that a peer is out of reach: no need to wake up for it again and again, unless
+        // the command wants to.
         let mut timeouts = wish.config.timeouts;
         if timeouts.unreachable_every == Timeouts::default().unreachable_every {
             timeouts.unreachable_every = OUTAGE_NEWS;

@@ -269,8 +269,8 @@ pub(crate) fn devices_of(
     group.look(|log| users.iter().map(|user| (*user, devices_in(log.group(), *user))).collect())
 }
 
-/// Whether this machine's list says that a key is no device of its user any more: it was removed, or wrote two
-/// histories.
+/// Whether this machine's list says that a key is no device of its user any more: it was removed, or wrote
+/// two histories.
 pub(crate) fn is_out(key: &SecretKey, device: EndpointId) -> Result<bool> {
     // Looking would make one.
     if !is_kept(&places::data()?.join("groups"))? {

@@ -1,8 +1,8 @@
 //! Which devices are up, as this machine's agent heard it last: a file that the agent writes and other
 //! commands read; and whether the user is at this one, which a command says and the agent reads.
 //!
-//! Devices say for how long something has been so, and not when it began: all times here are of this machine's own
-//! clock, and another device's clock is of no importance.
+//! Devices say for how long something has been so, and not when it began: all times here are of this
+//! machine's own clock, and another device's clock is of no importance.
 
 pub(crate) mod kept;
 mod shown;

@@ -1,5 +1,5 @@
-//! The HTTP proxy that the environment names: `HTTPS_PROXY`, and `NO_PROXY` for what is reached without it, as other
-//! programs read them.
+//! The HTTP proxy that the environment names: `HTTPS_PROXY`, and `NO_PROXY` for what is reached without it,
+//! as other programs read them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use whimbrel_names::{Reader, Readers};
 
 use crate::who::Who;
 
-/// Who may look `name` up if it is shown to these: they, and the devices of the name's own user. A name stands
-/// for its user.
+/// Who may look `name` up if it is shown to these: they, and the devices of the name's own user. A name
+/// stands for its user.
 pub(crate) fn of(shown_to: impl IntoIterator<Item = Who>, name: &Name) -> Result<Readers, TooManyReaders> {
     let shown_to: Option<Vec<Reader>> = shown_to.into_iter().map(reader).collect();
     match shown_to {

@@ -30,8 +30,8 @@ mod vouched;
 
 /// How long a relay that stops waits for its servers.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
-/// The least bytes in a second that a relay gives an endpoint: a piece of 64 KiB passes at once, and who comes after it
-/// waits half a second then.
+/// The least bytes in a second that a relay gives an endpoint: a piece of 64 KiB passes at once, and who
+/// comes after it waits half a second then.
 const LEAST_SHARE: u64 = 128 << 10;
 /// How long a command waits for its first reservation before it says that there is none.
 const FIRST: Duration = Duration::from_secs(5);
@@ -152,9 +152,9 @@ impl ReachFlags {
         self.advertise.contains(&Elsewhere::Public)
     }
 
-    /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so
-    /// that what is told next has it, and longer if that is a ticket. Relays that serve those who have names are
-    /// shown that of `name`. Says so if nobody elsewhere can reach this host.
+    /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation,
+    /// so that what is told next has it, and longer if that is a ticket. Relays that serve those who have
+    /// names are shown that of `name`. Says so if nobody elsewhere can reach this host.
     pub(crate) async fn start(
         &self,
         network: &Network,
@@ -305,8 +305,8 @@ impl RelayFlags {
     }
 }
 
-/// Those whom the rules of a relay name, where `registry` says who has which name. Without rules, those who have
-/// any.
+/// Those whom the rules of a relay name, where `registry` says who has which name. Without rules, those who
+/// have any.
 pub(crate) fn admit_by_names(rules: Vec<Rule>, registry: Registry) -> Admitted {
     let rules = Arc::new(rules);
     let allow = Allow::check(move |peer| {

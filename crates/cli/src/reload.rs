@@ -1,7 +1,7 @@
 //! `systemctl reload`: SIGHUP from a service manager has the configuration read again.
 //!
-//! What can change while a command runs: who is let in, and pins. Elsewhere SIGHUP keeps its meaning, that the
-//! terminal is gone.
+//! What can change while a command runs: who is let in, and pins. Elsewhere SIGHUP keeps its meaning, that
+//! the terminal is gone.
 
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ impl Drop for Reloading {
     }
 }
 
-/// Reads the command line over the configuration file again whenever the service manager says so, and gives it
-/// to `put_in_force`: all flags, in which those of every command are, and the [own](arguments::own) ones of this
-/// command. `status` is what the command says that it does. A mistake is told, and must change nothing. Needs a
-/// runtime.
+/// Reads the command line over the configuration file again whenever the service manager says so, and gives
+/// it to `put_in_force`: all flags, in which those of every command are, and the [own](arguments::own) ones
+/// of this command. `status` is what the command says that it does. A mistake is told, and must change
+/// nothing. Needs a runtime.
 ///
 /// # Errors
 /// When signals cannot be caught.

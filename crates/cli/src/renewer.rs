@@ -26,7 +26,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Between attempts to renew a group whose record has half of its time left, or less.
 const RETRY: Duration = Duration::from_secs(600);
-/// A device whose delegation ended longer ago than this is not renewed any more: it is to be delegated by hand.
+/// A device whose delegation ended longer ago than this is not renewed any more: it is to be delegated by
+/// hand.
 const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What was done about a device.

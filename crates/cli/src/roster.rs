@@ -23,7 +23,8 @@ pub(crate) struct NamedRelays {
 }
 
 impl NamedRelays {
-    /// Looks the name up, and follows it from then on. What went wrong with the first question is told beside.
+    /// Looks the name up, and follows it from then on. What went wrong with the first question is told
+    /// beside.
     ///
     /// # Errors
     /// If there is no name service.
@@ -56,8 +57,8 @@ impl NamedRelays {
     }
 }
 
-/// Those that a record means. Members of a group are meant by their names: only a name has a record that says how a
-/// relay stands.
+/// Those that a record means. Members of a group are meant by their names: only a name has a record that says
+/// how a relay stands.
 fn members_of(record: &SignedRecord) -> Arc<[Name]> {
     if record.record().revoked {
         return Arc::from([]);

@@ -10,8 +10,8 @@ use crate::output;
 /// How long a command waits for routers before it goes on.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// Has routers pass the port on, and let it in at this host's IPv6 addresses. Waits a little for it, so that what is
-/// told next has the places. Says what came of it.
+/// Has routers pass the port on, and let it in at this host's IPv6 addresses. Waits a little for it, so that
+/// what is told next has the places. Says what came of it.
 pub(crate) async fn ask(network: &Network, quiet: bool) {
     let mut news = network.map_port();
     // What is known when the time is over is told as well.

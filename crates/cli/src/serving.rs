@@ -37,8 +37,8 @@ pub(crate) async fn until_stopped(
     result
 }
 
-/// As [`until_stopped`], for a command that another instance can take over from, and that can take over itself.
-/// `serve` is called again if it [left](Served::Left) and the other instance did not go on.
+/// As [`until_stopped`], for a command that another instance can take over from, and that can take over
+/// itself. `serve` is called again if it [left](Served::Left) and the other instance did not go on.
 pub(crate) async fn until_taken_over(
     globals: &Globals,
     flag: &TakeOver,
@@ -82,8 +82,8 @@ pub(crate) enum Start {
 }
 
 impl Start {
-    /// Whether the command ends because its user could not be told that it begins. One that goes on must not: the
-    /// reader of the first instance's output may be gone for long, and connections depend on it.
+    /// Whether the command ends because its user could not be told that it begins. One that goes on must not:
+    /// the reader of the first instance's output may be gone for long, and connections depend on it.
     pub(crate) fn needs(self, told: Result<()>) -> Result<()> {
         match self {
             Self::Anew => told,
@@ -92,8 +92,8 @@ impl Start {
     }
 }
 
-/// Listens under a name that is published, or by ticket alone. The local network, if it is told anything, hears of the
-/// key, and of a name that everybody may look up.
+/// Listens under a name that is published, or by ticket alone. The local network, if it is told anything,
+/// hears of the key, and of a name that everybody may look up.
 pub(crate) async fn listen(
     globals: &Globals,
     network: &Network,

@@ -4,9 +4,9 @@
 //! A client sends at most one line, which ends with a newline or the end of its direction: nothing to ask for
 //! the state; `{"change":{…}}` to change how paths are used; `{"limit":{…}}` and `{"lift":{…}}` for limits of
 //! rates; or, to a command that was started with `--address`, `{"addresses":["127.0.0.3"]}` to move it;
-//! `{"take_over":{…}}` to [go on in its place](crate::takeover); `{"hand_over":{…}}` to let another device have
-//! its [session](crate::moving). The answer is one [`Report`] in JSON, or `{"error":"…"}`. To `{"events":{…}}` the answer is a line for each event,
-//! until the client leaves.
+//! `{"take_over":{…}}` to [go on in its place](crate::takeover); `{"hand_over":{…}}` to let another device
+//! have its [session](crate::moving). The answer is one [`Report`] in JSON, or `{"error":"…"}`. To
+//! `{"events":{…}}` the answer is a line for each event, until the client leaves.
 
 mod answer;
 mod ask;
@@ -172,8 +172,8 @@ pub(crate) fn check(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Decodes whatever comes as a request, and as an answer and an event, which are returned; what is understood can be
-/// said again.
+/// Decodes whatever comes as a request, and as an answer and an event, which are returned; what is understood
+/// can be said again.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn decode_anything(bytes: &[u8]) -> (Option<Report>, Option<Event>) {
     fn again<T: serde::Serialize + serde::de::DeserializeOwned>(understood: &T) -> serde_json::Result<()> {

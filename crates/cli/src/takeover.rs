@@ -1,8 +1,8 @@
-//! A command that takes over from a running one: with its sockets, its connections, and the bytes under way between
-//! them. Neither the programs on this host nor the peers see more than a pause.
+//! A command that takes over from a running one: with its sockets, its connections, and the bytes under way
+//! between them. Neither the programs on this host nor the peers see more than a pause.
 //!
-//! The newer instance asks on the [control socket](crate::status) of the running one, which may only be used by the
-//! same user. Then, on that socket:
+//! The newer instance asks on the [control socket](crate::status) of the running one, which may only be used
+//! by the same user. Then, on that socket:
 //!
 //! ```text
 //! newer                                  running
@@ -15,9 +15,10 @@
 //!                                   ←      Go                                      and ends
 //! ```
 //!
-//! Until it says `Go` the running instance can go on by itself: it does what the newer one would have done, with what
-//! it has kept. It does so when the newer one ends, refuses, or is not ready in time. Once it has said `Go` the newer
-//! one has everything; up to then that one must not touch a socket's bytes nor call a peer.
+//! Until it says `Go` the running instance can go on by itself: it does what the newer one would have done,
+//! with what it has kept. It does so when the newer one ends, refuses, or is not ready in time. Once it has
+//! said `Go` the newer one has everything; up to then that one must not touch a socket's bytes nor call a
+//! peer.
 
 mod ask;
 mod successor;
@@ -58,8 +59,8 @@ pub(crate) enum Served {
     Left(Asker, Box<Estate>),
 }
 
-/// Serves until stopped, or until another instance has taken over; goes on if that could not. With `--take-over`
-/// begins with what a running instance hands over.
+/// Serves until stopped, or until another instance has taken over; goes on if that could not. With
+/// `--take-over` begins with what a running instance hands over.
 ///
 /// # Errors
 /// Those of `serve`, and when there is nothing to take over.

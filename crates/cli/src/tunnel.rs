@@ -4,8 +4,8 @@
 //! breaks on the other too, and never looks like an end: a program that reads to the end must not
 //! take half a file for a whole one.
 //!
-//! A tunnel can be [halted](crate::halt) at any moment, and goes on later or in another process: what was read and not
-//! yet written is part of it.
+//! A tunnel can be [halted](crate::halt) at any moment, and goes on later or in another process: what was
+//! read and not yet written is part of it.
 
 pub(crate) mod direction;
 
@@ -43,7 +43,8 @@ pub(crate) enum Halted {
     Tunnel(Tunnel),
     /// A local socket that waits for its stream.
     Socket(LocalSocket),
-    /// A stream that waits for its local socket. It must be kept until its connection sleeps: dropping it ends it.
+    /// A stream that waits for its local socket. It must be kept until its connection sleeps: dropping it
+    /// ends it.
     Stream(Stream),
 }
 
@@ -70,7 +71,8 @@ impl Tunnel {
     /// Carries bytes until both directions have ended, or `tie` halts it.
     ///
     /// # Errors
-    /// When either side breaks; the other is broken then too. A Unix socket has no reset: its program sees an end.
+    /// When either side breaks; the other is broken then too. A Unix socket has no reset: its program sees an
+    /// end.
     pub(crate) async fn run(mut self, tie: &Tie<Halted>) -> io::Result<()> {
         let result = tokio::select! {
             result = self.carry_while_busy() => result,

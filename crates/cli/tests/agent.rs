@@ -1,5 +1,5 @@
-//! What is handed over goes on in a program of the user's list, without a command on that device: real programs,
-//! a real gateway and a real HTTP server.
+//! What is handed over goes on in a program of the user's list, without a command on that device: real
+//! programs, a real gateway and a real HTTP server.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,4 +1,5 @@
-//! `whimbrel chat` with real processes: two people, their lines and their presence, and peers that mean no good.
+//! `whimbrel chat` with real processes: two people, their lines and their presence, and peers that mean no
+//! good.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -66,8 +66,8 @@ fn service_that_holds(world: &World, held: Duration) -> (tokio::runtime::Runtime
     (runtime, service, ticket)
 }
 
-/// Registers a user by a record that does not last, as a program of the user's own may: the service counts from its
-/// end on.
+/// Registers a user by a record that does not last, as a program of the user's own may: the service counts
+/// from its end on.
 fn register_for_a_while(world: &World, runtime: &tokio::runtime::Runtime, user: &str, ticket: &str) {
     world.id(user);
     let key = whimbrel::Identity::in_file(world.config(user, "identity")).unwrap().key;

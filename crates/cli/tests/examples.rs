@@ -1,6 +1,6 @@
-//! Every example in the help of every command and in README is run, as it is written there. `Play::words` says
-//! what stands for the names of others in it. An example that is not in this play fails the test, and so does one
-//! of the play that no text has any more.
+//! Every example in the help of every command and in README is run, as it is written there. `Play::words`
+//! says what stands for the names of others in it. An example that is not in this play fails the test, and so
+//! does one of the play that no text has any more.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/stage.rs"]

@@ -4,9 +4,9 @@
 //! In the document, `laptop$ ` begins a command of the machine `laptop`; the lines below it, up to the next
 //! command, are its output. `…` stands for any text within a line, and on a line of its own for any lines.
 //! Words of `LEARNT` stand for what is different each time: the first time in an output they are learnt, and
-//! later they are what was learnt. The last command of a block ```` ```console stays ```` goes on running. A block
-//! without a command is what that one says later. Comments `<!-- guide: ACTION -->` are done by the test where
-//! the text tells the reader to do something with hands.
+//! later they are what was learnt. The last command of a block ```` ```console stays ```` goes on running. A
+//! block without a command is what that one says later. Comments `<!-- guide: ACTION -->` are done by the
+//! test where the text tells the reader to do something with hands.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/stage.rs"]

@@ -1,5 +1,5 @@
-//! Agents of a user's devices keep the list of devices and friends in step, and tell who is up to those who may know:
-//! real processes, each with a home of its own.
+//! Agents of a user's devices keep the list of devices and friends in step, and tell who is up to those who
+//! may know: real processes, each with a home of its own.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/agents.rs"]

@@ -55,8 +55,8 @@ impl Stage {
         Self { laptop, link, folder, at: 10, gateway, _outside: outside, _server: server, _lab: lab, running }
     }
 
-    /// Starts the gateway, whose ticket this returns, and the proxy. The server is in the gateway's own network,
-    /// so it is listed.
+    /// Starts the gateway, whose ticket this returns, and the proxy. The server is in the gateway's own
+    /// network, so it is listed.
     fn serve(&mut self, args: &[&str]) -> String {
         let gate = ["gateway", "serve", "--ticket", "--allow", "any", "--to", HTTP, "--json"];
         let gate = whimbrel(&self.gateway, &self.path("gate")).args(gate).args(args);

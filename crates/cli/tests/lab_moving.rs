@@ -1,5 +1,5 @@
-//! What runs on one device goes on at another one, without a gateway, where neither has a public address: machines
-//! behind gateways of their own, and one relay.
+//! What runs on one device goes on at another one, without a gateway, where neither has a public address:
+//! machines behind gateways of their own, and one relay.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/homes.rs"]

@@ -1,4 +1,5 @@
-//! A machine with a global IPv6 address behind a router's firewall: what `expose` and `doctor` say of it, and do.
+//! A machine with a global IPv6 address behind a router's firewall: what `expose` and `doctor` say of it, and
+//! do.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/homes.rs"]

@@ -1,5 +1,5 @@
-//! README's lines for two machines that nobody can dial, as they are written there: ssh and curl from behind one
-//! router to behind another, through a small server at first and directly a moment later.
+//! README's lines for two machines that nobody can dial, as they are written there: ssh and curl from behind
+//! one router to behind another, through a small server at first and directly a moment later.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/homes.rs"]
@@ -86,8 +86,8 @@ impl Scene {
         paths.filter(|path| path["state"] == "active").collect()
     }
 
-    /// Waits until the connection has a direct path other than this one, and a relayed one that stands by. Returns
-    /// the number of the direct one.
+    /// Waits until the connection has a direct path other than this one, and a relayed one that stands by.
+    /// Returns the number of the direct one.
     #[track_caller]
     fn becomes_direct(&self, name: &str, before: Option<u64>) -> Option<u64> {
         let begun = Instant::now();

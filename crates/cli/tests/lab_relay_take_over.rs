@@ -1,5 +1,6 @@
-//! A relay is replaced while two machines behind gateways of their own download through it: by a newer program at
-//! another place, and as a service manager does it. Or it is stopped, and they go on through another one.
+//! A relay is replaced while two machines behind gateways of their own download through it: by a newer
+//! program at another place, and as a service manager does it. Or it is stopped, and they go on through
+//! another one.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/homes.rs"]

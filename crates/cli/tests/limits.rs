@@ -216,8 +216,8 @@ fn rate_of_all(world: &World, user: &str, time: Duration) -> f64 {
     (after - before) / ended.duration_since(begun).as_secs_f64()
 }
 
-/// Streams are of urgency 3, unless something else is said. How exact a limit is, the first test shows: here it is
-/// which of them holds, and none is near another.
+/// Streams are of urgency 3, unless something else is said. How exact a limit is, the first test shows: here
+/// it is which of them holds, and none is near another.
 #[test]
 fn a_limit_by_name_or_by_urgency_holds_what_it_covers_and_nothing_else() {
     const NAME: &str = "sink.home.alice@example.org";

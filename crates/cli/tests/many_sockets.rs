@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 
 /// What `forward` promises.
 const SOCKETS: u64 = 20_000;
-/// Fewer show nothing: under CI the test fails with them. Where the limit of open files itself is 20 000 and cannot be
-/// raised, it is held with what that leaves.
+/// Fewer show nothing: under CI the test fails with them. Where the limit of open files itself is 20 000 and
+/// cannot be raised, it is held with what that leaves.
 const LEAST: u64 = 19_500;
 /// Files that each process needs besides.
 const OTHER_FILES: u64 = 200;

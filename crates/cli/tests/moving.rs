@@ -1,5 +1,5 @@
-//! What runs on one device goes on at another one of the user, without a gateway: real processes, whose peers notice
-//! nothing, and devices that mean no good.
+//! What runs on one device goes on at another one of the user, without a gateway: real processes, whose peers
+//! notice nothing, and devices that mean no good.
 #![allow(clippy::unwrap_used)]
 
 mod common;

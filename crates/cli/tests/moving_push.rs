@@ -1,5 +1,5 @@
-//! What runs on one device is handed to the agent of another one, which takes it at once: real processes, and no
-//! gateway.
+//! What runs on one device is handed to the agent of another one, which takes it at once: real processes, and
+//! no gateway.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! A file that is on its way goes on at another device of the user, and its sender notices nothing: real processes,
-//! and no gateway.
+//! A file that is on its way goes on at another device of the user, and its sender notices nothing: real
+//! processes, and no gateway.
 #![allow(clippy::unwrap_used)]
 
 mod common;

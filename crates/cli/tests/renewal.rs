@@ -181,8 +181,8 @@ impl LetIn {
     }
 }
 
-/// The name service says nothing any more, so nobody hears that the laptop was lost: its time ends by itself, for
-/// what it has open as well.
+/// The name service says nothing any more, so nobody hears that the laptop was lost: its time ends by itself,
+/// for what it has open as well.
 fn out_at_the_end_although_nobody_says_so(time: &str, taken_over: bool) {
     let (world, mut names) = World::with_names();
     let until = delegate(&world, time);

@@ -233,7 +233,7 @@ fn an_agent_hears_of_requests_without_asking_again_and_again() {
         assert!(told["text"].as_str().unwrap().starts_with(&format!("{user}@example.org asks")), "{told}");
         took.push(asked.elapsed());
     }
-    // One that looks every 20 seconds has just looked when it tells of the first one, and hears of each of the others
-    // 20 seconds later. On a busy machine one of them may take long by itself.
+    // One that looks every 20 seconds has just looked when it tells of the first one, and hears of each of
+    // the others 20 seconds later. On a busy machine one of them may take long by itself.
     assert!(took[1..].iter().any(|took| *took < Duration::from_secs(15)), "{took:?}");
 }

@@ -302,7 +302,8 @@ fn an_http_proxy_serves_the_socket_that_it_is_handed_and_others_only_if_that_is_
     serving.join().unwrap();
 }
 
-/// A script that hands over standard input, and for a second socket standard output, of which a copy is the new one.
+/// A script that hands over standard input, and for a second socket standard output, of which a copy is the
+/// new one.
 fn handing(sockets: u8) -> String {
     let second = if sockets == 2 { "4>&1 >&2" } else { "" };
     format!("exec 3<&0 </dev/null {second}; LISTEN_PID=$$ LISTEN_FDS={sockets} exec {PROGRAM} \"$@\"")

@@ -1,4 +1,5 @@
-//! A newer instance takes over from a running one: with its sockets, its connections, and the bytes under way.
+//! A newer instance takes over from a running one: with its sockets, its connections, and the bytes under
+//! way.
 #![allow(clippy::unwrap_used)]
 
 mod common;

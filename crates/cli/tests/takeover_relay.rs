@@ -1,5 +1,5 @@
-//! A newer instance takes over from one that relays: what must not go wrong. How downloads go on through it is in
-//! `lab_relay_take_over.rs`.
+//! A newer instance takes over from one that relays: what must not go wrong. How downloads go on through it
+//! is in `lab_relay_take_over.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod common;

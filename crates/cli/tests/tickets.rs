@@ -124,8 +124,8 @@ fn a_ticket_with_a_secret_lets_its_holder_in_and_nobody_else() {
     world.run("bob", &["pipe", &ticket, "-q"]).failed(5, &["not on the list"]);
 }
 
-/// Eve has others dial what listens on their own hosts. Places on the dialler's host count only where there are no
-/// others, as they do for services that never leave a host.
+/// Eve has others dial what listens on their own hosts. Places on the dialler's host count only where there
+/// are no others, as they do for services that never leave a host.
 #[test]
 fn neither_a_ticket_nor_a_record_has_us_dial_what_listens_on_our_own_host() {
     let (world, _names) = World::with_names();

@@ -276,7 +276,8 @@ fn move_to(world: &World, user: &str, process: &Process, address: Option<&str>) 
     socket.read_to_string(&mut String::new()).unwrap();
 }
 
-/// What is cut off hears of no end, and comes back with a JOIN. That of somebody who stayed on the list is accepted.
+/// What is cut off hears of no end, and comes back with a JOIN. That of somebody who stayed on the list is
+/// accepted.
 #[test]
 fn who_is_removed_while_out_of_reach_cannot_join_again() {
     let (world, _names) = World::with_names();

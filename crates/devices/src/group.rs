@@ -193,15 +193,15 @@ impl Group {
         wanted.is_some_and(|wanted| wanted.since.author == id) && !is_trusted
     }
 
-    /// What the user has chosen to call a device. Nothing where nobody chose, or only the device itself, without
-    /// trust.
+    /// What the user has chosen to call a device. Nothing where nobody chose, or only the device itself,
+    /// without trust.
     pub fn chosen(&self, device: EndpointId) -> Option<&Label> {
         let wanted = self.devices.get(&device)?.wanted.as_ref()?;
         (!self.names_itself(Subject::Device(device))).then_some(&wanted.name)
     }
 
-    /// Whether the user has chosen no personal name for a thing, and something else has the same first part of its
-    /// name: a new friend, who has chosen it, would be meant in place of an old one.
+    /// Whether the user has chosen no personal name for a thing, and something else has the same first part
+    /// of its name: a new friend, who has chosen it, would be meant in place of an old one.
     pub fn is_unclear(&self, subject: Subject) -> bool {
         naming::is_unclear(self, subject)
     }

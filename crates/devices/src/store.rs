@@ -8,9 +8,9 @@
 //! | `forks` | author | packed proof of two histories |
 //! | `snapshots` | 1: the closed checkpoint, 2: the open one | that, packed |
 //!
-//! A change is one transaction, on the disk when it returns. Only its process has the file open then; commands
-//! take turns. Those that only look share the file, and do not wait for the disk: to open it for a change and
-//! to close it again takes three waits of its own.
+//! A change is one transaction, on the disk when it returns. Only its process has the file open then;
+//! commands take turns. Those that only look share the file, and do not wait for the disk: to open it for a
+//! change and to close it again takes three waits of its own.
 
 mod failure;
 #[cfg(test)]
@@ -94,8 +94,8 @@ impl Store {
         Ok((store, log))
     }
 
-    /// What a file has, which is not changed. `None` if it must be opened for a change first: it is new, or the
-    /// process that had it was killed. Waits a few seconds for another process that has it. Blocks.
+    /// What a file has, which is not changed. `None` if it must be opened for a change first: it is new, or
+    /// the process that had it was killed. Waits a few seconds for another process that has it. Blocks.
     ///
     /// # Errors
     /// [`StoreError`]

@@ -21,8 +21,8 @@ pub enum Block {
     Refused(IpAddr),
     /// All of TCP and UDP but TCP packets from or to that port.
     AllButTcpPort(u16),
-    /// Packets that come in at the interface named so and belong to no flow that was begun from elsewhere: what a
-    /// stateful firewall drops.
+    /// Packets that come in at the interface named so and belong to no flow that was begun from elsewhere:
+    /// what a stateful firewall drops.
     UnaskedFrom(&'static str),
     /// ICMP, IPv6's address resolution excepted.
     Icmp,

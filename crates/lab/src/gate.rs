@@ -29,9 +29,9 @@ const NO_RESOURCES: u8 = 8;
 const UNSUPPORTED_PROTOCOL: u8 = 9;
 const ADDRESS_MISMATCH: u8 = 12;
 
-/// A firewall for TCP and UDP over IPv6, which lets in what belongs to flows that were begun inside, and what goes to a
-/// port that the host which has the address asked for. It answers until it is dropped; what it lets in by then, it goes
-/// on letting in.
+/// A firewall for TCP and UDP over IPv6, which lets in what belongs to flows that were begun inside, and what
+/// goes to a port that the host which has the address asked for. It answers until it is dropped; what it lets
+/// in by then, it goes on letting in.
 #[derive(Debug)]
 pub struct PcpFirewall {
     ends: Arc<AtomicBool>,
@@ -49,8 +49,8 @@ struct Pinhole {
 }
 
 impl PcpFirewall {
-    /// Has the router keep out what comes in at the interface `outside`, and answer to PCP at its address `at` of the
-    /// interface `inside`, which is link-local, as routers' addresses are that hosts know.
+    /// Has the router keep out what comes in at the interface `outside`, and answer to PCP at its address
+    /// `at` of the interface `inside`, which is link-local, as routers' addresses are that hosts know.
     pub fn start(router: &Host, outside: &str, inside: &str, at: Ipv6Addr) -> Result<Self> {
         let failed = |source| Error::Listen { what: format!("for PCP at {at}"), source };
         let socket = router.run(|| -> std::io::Result<UdpSocket> {

@@ -80,8 +80,8 @@ pub struct Place {
     pub link: Link,
 }
 
-/// Two homes, each behind a gateway of its own, and public hosts. Round trips between a home and a public host
-/// take 18 ms, unless the plan says that homes are farther away.
+/// Two homes, each behind a gateway of its own, and public hosts. Round trips between a home and a public
+/// host take 18 ms, unless the plan says that homes are farther away.
 pub struct Homes {
     /// The hosts inside of the homes.
     pub inside: [Place; 2],

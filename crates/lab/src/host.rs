@@ -79,8 +79,8 @@ impl Host {
         self.add_way(interface, &format!("{destination} via {gateway} dev {interface}"))
     }
 
-    /// Removes a route. The default route of IPv4 is `default`, that of IPv6 `::/0`: by its destination `ip` tells
-    /// the family, which lines of a batch cannot say in another way.
+    /// Removes a route. The default route of IPv4 is `default`, that of IPv6 `::/0`: by its destination `ip`
+    /// tells the family, which lines of a batch cannot say in another way.
     pub fn del_route(&self, interface: &str, destination: &str) -> Result<()> {
         self.settings().retain(|s| !(s.interface == interface && adds(&s.command, destination)));
         self.ip(format!("route del {destination} dev {interface}\n"))

@@ -3,9 +3,9 @@
 //! A [`Host`] is a network namespace without a name, so it vanishes with the process, even with a killed one.
 //! A [`Link`] joins two hosts and can delay, limit, lose and swallow packets; every setting may change while
 //! packets are under way. A [`NatGateway`] hides hosts behind its address and can forget its mappings. A
-//! [`PcpFirewall`] lets in what hosts behind it ask for. [`Homes`] are two hosts behind gateways of their own,
-//! with public hosts between. A [`DirectLink`] is a plain virtual cable for tests that
-//! move gigabytes. [`Host::allow_mptcp`] and its companions set up the kernel's MPTCP.
+//! [`PcpFirewall`] lets in what hosts behind it ask for. [`Homes`] are two hosts behind gateways of their
+//! own, with public hosts between. A [`DirectLink`] is a plain virtual cable for tests that move gigabytes.
+//! [`Host::allow_mptcp`] and its companions set up the kernel's MPTCP.
 //!
 //! ```no_run
 //! # // Not run: it needs network namespaces, which tests ask for by `require!`.

@@ -203,9 +203,9 @@ fn make_tap(end: &End, mtu: u16) -> Result<File> {
     Ok(tap)
 }
 
-/// Asks for a neighbour's address again after 20 ms instead of a second, for three seconds as before: a kernel
-/// that has not yet joined the multicast group of a fresh IPv6 address misses the first question, and a test
-/// should not.
+/// Asks for a neighbour's address again after 20 ms instead of a second, for three seconds as before: a
+/// kernel that has not yet joined the multicast group of a fresh IPv6 address misses the first question, and
+/// a test should not.
 fn quicken_address_resolution(end: &End) -> Result<()> {
     let timing = "retrans 20 mcast_probes 150 ucast_probes 150";
     let change = |cache| format!("ntable change name {cache} dev {} {timing}\n", end.name);

@@ -94,8 +94,9 @@ impl NatGateway {
         self.forget_mappings()
     }
 
-    /// Has hosts inside reach each other over UDP at the gateway's address `outside` and the ports that it shows of
-    /// them (RFC 4787 REQ-9). For the kinds that anybody may send to, `FullCone`; all mappings are forgotten.
+    /// Has hosts inside reach each other over UDP at the gateway's address `outside` and the ports that it
+    /// shows of them (RFC 4787 REQ-9). For the kinds that anybody may send to, `FullCone`; all mappings are
+    /// forgotten.
     pub fn hairpin(&self, outside: Ipv4Addr) -> Result<()> {
         *self.hairpin.lock().unwrap_or_else(PoisonError::into_inner) = Some(outside);
         self.forget_mappings()
@@ -147,7 +148,8 @@ impl NatKind {
     /// What the gateway keeps in mind, what it does with packets from outside, and with those to the outside.
     fn rules(self, outside: &str) -> [String; 3] {
         let keep_port = format!("    oifname \"{outside}\" meta l4proto udp masquerade\n");
-        // By whom a packet from outside is taken: `who` of those to the outside, `from` of those that come back.
+        // By whom a packet from outside is taken: `who` of those to the outside, `from` of those that come
+        // back.
         let open = |kinds: &str, who: &str, from: &str| {
             let map = format!(
                 "  map opened {{\n    type {kinds} : ipv4_addr; flags dynamic,timeout; timeout 5m; size 4096;\n  }}\n"

@@ -76,8 +76,8 @@ fn each_kind_shows_a_socket_at_one_port_or_several_and_lets_in_whom_it_says() {
     if !require!() {
         return;
     }
-    // Packets that come in once one was sent to the first host: from its port, from another port of it, and from another
-    // address.
+    // Packets that come in once one was sent to the first host: from its port, from another port of it, and
+    // from another address.
     for (kind, gets_in, is_steady) in [
         (NatKind::FullCone, [true, true, true], true),
         (NatKind::AddressRestricted, [true, true, false], true),
@@ -124,8 +124,8 @@ fn a_gateway_that_is_told_to_turns_packets_back_to_hosts_inside() {
     sends(&pair[1], from, &pair[0], true);
 }
 
-/// Whether a mapping is there still after twice that time, at a gateway that was told to forget after it, or told
-/// nothing: the kernel of its own accord remembers for half a minute at least.
+/// Whether a mapping is there still after twice that time, at a gateway that was told to forget after it, or
+/// told nothing: the kernel of its own accord remembers for half a minute at least.
 fn remembers(lives: Duration, is_told: bool) -> bool {
     let world = world();
     world.nat.set_kind(NatKind::PortRestricted).unwrap();

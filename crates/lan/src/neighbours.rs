@@ -24,8 +24,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long it may take to say good-bye.
 const GOOD_BYE: Duration = Duration::from_millis(500);
 
-/// Says whether a record, whose signatures are right, may be used: whether its key may have that name. An error says
-/// why not.
+/// Says whether a record, whose signatures are right, may be used: whether its key may have that name. An
+/// error says why not.
 pub type Judge = Arc<dyn Fn(&SignedRecord) -> Result<(), String> + Send + Sync>;
 
 /// Why neighbours cannot be looked for.
@@ -67,7 +67,8 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what is told, until the daemon ends. A listener that has fallen behind hears no more, and begins anew.
+    /// Takes in what is told, until the daemon ends. A listener that has fallen behind hears no more, and
+    /// begins anew.
     async fn hear(self: Arc<Self>, daemon: ServiceDaemon, mut events: Receiver<ServiceEvent>) {
         loop {
             while let Ok(event) = events.recv_async().await {
@@ -115,8 +116,8 @@ impl Shared {
 }
 
 impl Neighbours {
-    /// Begins to listen, but on interfaces whose bytes cost something. `judge` says which records of names may be
-    /// used; those that are looked for by key need no judgement. Must run inside a tokio runtime.
+    /// Begins to listen, but on interfaces whose bytes cost something. `judge` says which records of names
+    /// may be used; those that are looked for by key need no judgement. Must run inside a tokio runtime.
     ///
     /// # Errors
     /// [`LanError`] when the system gives no sockets.
@@ -144,14 +145,14 @@ impl Neighbours {
     }
 
     /// Has the network told where an endpoint is, whose key this is, until what is returned is dropped: under
-    /// [`name_of_key`](crate::name_of_key) for those who look for its key, or under another name that is judged by
-    /// nobody. Places behind relays are left out. Must run inside a tokio runtime.
+    /// [`name_of_key`](crate::name_of_key) for those who look for its key, or under another name that is
+    /// judged by nobody. Places behind relays are left out. Must run inside a tokio runtime.
     pub fn announce(&self, endpoint: Endpoint, key: SecretKey, name: Name) -> Announcement {
         Announcement::start(self.telling.clone(), endpoint, key, name)
     }
 
-    /// Tells a record, in the place of what was told for the same name and key before; one that is revoked is told
-    /// no more.
+    /// Tells a record, in the place of what was told for the same name and key before; one that is revoked is
+    /// told no more.
     ///
     /// # Errors
     /// [`LanError`] when the daemon cannot take it.
@@ -172,8 +173,8 @@ impl Neighbours {
         Ok(self.telling.withdraw(id, name)?)
     }
 
-    /// What the network tells of a name, the newest of each endpoint first, whether it may be used or not: waits a
-    /// while for the first that tells, and then a moment for others. Cancel-safe.
+    /// What the network tells of a name, the newest of each endpoint first, whether it may be used or not:
+    /// waits a while for the first that tells, and then a moment for others. Cancel-safe.
     pub async fn claims(&self, name: &Name) -> Vec<SignedRecord> {
         let told = || self.shared.table().of_name(name, now());
         if self.shared.wait_for(|| (!told().is_empty()).then_some(())).await.is_some() {
@@ -191,8 +192,8 @@ impl Neighbours {
         found.ok_or(ResolveError::NotFound)
     }
 
-    /// Says good-bye for all that was told, which others remember for minutes otherwise. Nothing is told or heard
-    /// afterwards. Takes half a second at most.
+    /// Says good-bye for all that was told, which others remember for minutes otherwise. Nothing is told or
+    /// heard afterwards. Takes half a second at most.
     pub async fn close(&self) {
         if let Ok(ended) = self.daemon.shutdown() {
             let _ = tokio::time::timeout(GOOD_BYE, ended.recv_async()).await;

@@ -8,8 +8,8 @@ use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 /// Records that are kept, at most; others are not heard until some have gone.
 const MAX_RECORDS: usize = 1024;
 
-/// The records that were heard, by the instance that tells them and the endpoint that they are of: one that calls
-/// itself like another endpoint's instance takes nothing of that one's place.
+/// The records that were heard, by the instance that tells them and the endpoint that they are of: one that
+/// calls itself like another endpoint's instance takes nothing of that one's place.
 #[derive(Debug, Default)]
 pub(crate) struct Table(HashMap<(String, EndpointId), SignedRecord>);
 

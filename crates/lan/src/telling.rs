@@ -26,8 +26,8 @@ impl Telling {
         // Where it is, is in the record; mDNS wants addresses that are of the interface.
         let info = ServiceInfo::new(SERVICE, &instance, &host, (), port, strings(record));
         let mut info = info?.enable_addr_auto();
-        // The instance is a digest of key and name: no other endpoint has it, and one that says so must not have this
-        // one be called otherwise.
+        // The instance is a digest of key and name: no other endpoint has it, and one that says so must not
+        // have this one be called otherwise.
         info.set_requires_probe(false);
         self.0.register(info)
     }

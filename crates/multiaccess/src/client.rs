@@ -212,7 +212,8 @@ impl Client {
         }
     }
 
-    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once
+    // more.
     #[inline(never)]
     fn exchange(&self, request: Request) -> BoxFuture<'_, Result<crate::protocol::Answer, ClientError>> {
         Box::pin(self.exchange_now(request))

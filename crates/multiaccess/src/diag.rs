@@ -92,8 +92,8 @@ fn connection(payload: &[u8]) -> Option<TcpConnection> {
 mod tests {
     use super::*;
 
-    /// An answer as the kernel makes it: 10.0.1.2, 25 ms, 300 segments of which 3 again, data 40 ms ago, and an
-    /// acknowledgement before.
+    /// An answer as the kernel makes it: 10.0.1.2, 25 ms, 300 segments of which 3 again, data 40 ms ago, and
+    /// an acknowledgement before.
     fn answer() -> Vec<u8> {
         let mut bytes = vec![0; MESSAGE];
         bytes[0] = AF_INET;

@@ -1,7 +1,8 @@
 //! The privileged helper: orders the kernel's path manager of Multipath TCP about, for one user.
 //!
 //! It needs CAP_NET_ADMIN, and does nothing else: it takes the orders of [`words`] on a Unix socket, lets in
-//! one user and root, and touches the connections of that user alone (of all users, if it is root who orders).
+//! one user and root, and touches the connections of that user alone (of all users, if it is root who
+//! orders).
 
 mod path_manager;
 mod session;
@@ -53,8 +54,8 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Takes the path manager over, and takes orders of this user and of root on this socket from then on. Must
-    /// run inside a tokio runtime. Helpers beside each other have their sockets in one directory.
+    /// Takes the path manager over, and takes orders of this user and of root on this socket from then on.
+    /// Must run inside a tokio runtime. Helpers beside each other have their sockets in one directory.
     ///
     /// # Errors
     /// [`HelperError`].

@@ -63,9 +63,10 @@ impl Manager {
         Self::serve(settings, listener, false, Some(radios)).await
     }
 
-    /// The same for all users of the host: clients of any user are let in. What one of them schedules, reports
-    /// and measures changes no decision for others; it sees decisions for itself alone, and has connections of
-    /// its own steered, and no others. Settings are a matter of the user that runs this, who should be root.
+    /// The same for all users of the host: clients of any user are let in. What one of them schedules,
+    /// reports and measures changes no decision for others; it sees decisions for itself alone, and has
+    /// connections of its own steered, and no others. Settings are a matter of the user that runs this, who
+    /// should be root.
     ///
     /// # Errors
     /// As [`Manager::start`].

@@ -1,5 +1,6 @@
-//! Names, looked up by each interface for itself (*Socket Intents*, §V-E2): from its own servers, over sockets
-//! bound to it, into a cache of its own. What one interface's DNS answered is used on that interface alone.
+//! Names, looked up by each interface for itself (*Socket Intents*, §V-E2): from its own servers, over
+//! sockets bound to it, into a cache of its own. What one interface's DNS answered is used on that interface
+//! alone.
 
 mod dns;
 mod servers;
@@ -72,8 +73,8 @@ struct Asked {
 }
 
 impl Names {
-    /// Looks a name up by all interfaces at once. Returns the addresses, each with its interface, and what went
-    /// wrong on others.
+    /// Looks a name up by all interfaces at once. Returns the addresses, each with its interface, and what
+    /// went wrong on others.
     ///
     /// # Errors
     /// What went wrong, where no interface has an address.

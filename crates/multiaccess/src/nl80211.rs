@@ -1,5 +1,5 @@
-//! Wi-Fi as the kernel tells of it: the messages of nl80211 (`linux/nl80211.h`) that ask for interfaces, for the
-//! access point of one and for its channel, and what they say.
+//! Wi-Fi as the kernel tells of it: the messages of nl80211 (`linux/nl80211.h`) that ask for interfaces, for
+//! the access point of one and for its channel, and what they say.
 
 use crate::genl::Generic;
 use crate::netlink::{attribute, number_u32, put};
@@ -52,7 +52,8 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// The share of the time since then in which it was busy. `None`: it was not looked at, or both began anew.
+    /// The share of the time since then in which it was busy. `None`: it was not looked at, or both began
+    /// anew.
     pub(crate) fn busy_since(self, before: Self) -> Option<f64> {
         let looked = self.looked.checked_sub(before.looked).filter(|time| *time > 0)?;
         let busy = self.busy.checked_sub(before.busy)?;

@@ -21,8 +21,9 @@ pub(crate) struct Wanted {
 
 /// The subflows that a connection with these intents to this place is to have, best first.
 ///
-/// - The networks of a decision in parts, and those of a multipath connection, carry together; and, of traffic
-///   of the category `bulk`, all networks of the decision that cost nothing. Else the first one carries.
+/// - The networks of a decision in parts, and those of a multipath connection, carry together; and, of
+///   traffic of the category `bulk`, all networks of the decision that cost nothing. Else the first one
+///   carries.
 /// - The other networks of the decision stand by.
 /// - With `no-expense` none is over a network that costs money.
 pub(crate) fn wanted(verdict: &Verdict, intents: &Intents, paths: &Paths, to: IpAddr) -> Vec<Wanted> {

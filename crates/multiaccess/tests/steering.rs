@@ -56,7 +56,8 @@ impl Helping {
         open_to_all(self.folder.path(), &socket);
     }
 
-    /// Settings of a manager that uses it: every connection over all networks, of which the second costs money.
+    /// Settings of a manager that uses it: every connection over all networks, of which the second costs
+    /// money.
     fn settings(&self) -> String {
         let helper = self.socket();
         let helper = helper.to_str().unwrap();

@@ -1,10 +1,10 @@
 //! Introductions: two people who tell each other three words, and thereby two machines that know each other's
 //! keys.
 //!
-//! They meet at the name service ([`Meeting`]), in the slot that the first word names. The other two words are
-//! the secret of a key exchange between them, in which a wrong guess teaches nothing and can be made once: the
-//! meeting has one joiner, and ends for both at the first mistake. So neither a stranger nor the name service
-//! itself gets between them, unless it guesses 22 bits at the first try.
+//! They meet at the name service ([`Meeting`]), in the slot that the first word names. The other two words
+//! are the secret of a key exchange between them, in which a wrong guess teaches nothing and can be made
+//! once: the meeting has one joiner, and ends for both at the first mistake. So neither a stranger nor the
+//! name service itself gets between them, unless it guesses 22 bits at the first try.
 //!
 //! ```text
 //! frame      hello    1, version 1, role (0 opener, 1 joiner), endpoint id, SPAKE2 message (33 bytes)
@@ -13,9 +13,9 @@
 //!            failed   4: the code was wrong
 //! transcript "whimbrel introduction v1" 0, slot (2 bytes), the opener's hello, the joiner's hello (without the 1)
 //! ```
-//! All HMACs are keyed with SPAKE2's result (RFC 9382, group Ed25519, identities `whimbrel opener` and `whimbrel
-//! joiner`, password: the numbers of the two secret words, 2 bytes each). A sealed message's nonce is its number
-//! in its direction, from 0, in the last four of twelve bytes.
+//! All HMACs are keyed with SPAKE2's result (RFC 9382, group Ed25519, identities `whimbrel opener` and
+//! `whimbrel joiner`, password: the numbers of the two secret words, 2 bytes each). A sealed message's nonce
+//! is its number in its direction, from 0, in the last four of twelve bytes.
 
 use std::time::Duration;
 

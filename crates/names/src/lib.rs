@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The service can withhold records but not forge them: they are signed by their endpoints, and whoever looks
-//! one up verifies it ([`whimbrel_base::record`]). Nothing below [`service`] and [`resolver`] reads a clock, the
-//! time is passed in; except that a watcher does, when it asks whether its peer may read what comes.
+//! one up verifies it ([`whimbrel_base::record`]). Nothing below [`service`] and [`resolver`] reads a clock,
+//! the time is passed in; except that a watcher does, when it asks whether its peer may read what comes.
 
 pub mod address;
 pub mod admission;

@@ -1,8 +1,8 @@
 //! Proof that a domain's owner wants its names served by this name service.
 //!
 //! The owner publishes the service's key in DNS: a TXT record of `_whimbrel.example.org` with
-//! `service=ENDPOINT-ID`. Several services may be named, while names move from one to another. A text of it may
-//! hold further words; records without `service=` say nothing.
+//! `service=ENDPOINT-ID`. Several services may be named, while names move from one to another. A text of it
+//! may hold further words; records without `service=` say nothing.
 
 use whimbrel_base::EndpointId;
 use whimbrel_transport::BoxFuture;

@@ -72,13 +72,13 @@
 //!
 //! # Meetings
 //! `Meet` is the first request of a stream of its own: without a slot it opens one, with a slot it joins the
-//! peer that opened it. Behind the answer the stream carries opaque frames to the other side's stream and back
-//! ([`meeting`]), until either side ends its stream or the time is over: then both streams end.
+//! peer that opened it. Behind the answer the stream carries opaque frames to the other side's stream and
+//! back ([`meeting`]), until either side ends its stream or the time is over: then both streams end.
 //!
 //! # News of proposals
-//! `Follow` too is the first request of a stream of its own, and the last one: news come until the client ends the
-//! stream, its word does not count any more, or the time is over. Each says that `Proposals` may be answered
-//! otherwise than before.
+//! `Follow` too is the first request of a stream of its own, and the last one: news come until the client
+//! ends the stream, its word does not count any more, or the time is over. Each says that `Proposals` may be
+//! answered otherwise than before.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use whimbrel_base::{EndpointId, Name};
@@ -210,8 +210,8 @@ pub enum Request {
     },
     /// Say the proposals to and by a user.
     Proposals {
-        /// An encoded [`Delegation`](whimbrel_base::Delegation) by which this key is one of the user's devices; the
-        /// user's own key needs none.
+        /// An encoded [`Delegation`](whimbrel_base::Delegation) by which this key is one of the user's
+        /// devices; the user's own key needs none.
         word: Option<Vec<u8>>,
         /// The last one that was said before.
         after: Option<ProposalId>,
@@ -237,8 +237,8 @@ pub enum Request {
         /// The code that was sent; `None` has one sent.
         code: Option<String>,
     },
-    /// Say when the proposals to and by a user change, on this stream, which carries nothing else. Must be its first
-    /// request.
+    /// Say when the proposals to and by a user change, on this stream, which carries nothing else. Must be
+    /// its first request.
     Follow {
         /// As in [`Proposals`](Self::Proposals).
         word: Option<Vec<u8>>,
@@ -379,7 +379,8 @@ pub enum Response {
     Registered {
         /// For how many seconds it counts from now.
         seconds: u32,
-        /// For how many seconds from now the user's name is held for its owner without a further sign of life.
+        /// For how many seconds from now the user's name is held for its owner without a further sign of
+        /// life.
         lease: u32,
     },
     /// What the user renewed.

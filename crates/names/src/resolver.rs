@@ -7,8 +7,8 @@
 //! watches resume behind the newest record that is known, records that still hold are published again,
 //! questions without an answer are asked again.
 //!
-//! Every answer is checked: signatures, the name, whether it is revoked or expired, and whether it agrees with
-//! what is known of the name's owner ([`trust`](crate::trust)).
+//! Every answer is checked: signatures, the name, whether it is revoked or expired, and whether it agrees
+//! with what is known of the name's owner ([`trust`](crate::trust)).
 
 use futures_util::FutureExt;
 use std::fmt;
@@ -79,8 +79,8 @@ impl NameResolver {
         Self { core }
     }
 
-    /// From now on uses records, and publishes any, only if the owner of their domain wants this service: what
-    /// `proof` finds out. To be called before anything is asked, once; the first proof stays.
+    /// From now on uses records, and publishes any, only if the owner of their domain wants this service:
+    /// what `proof` finds out. To be called before anything is asked, once; the first proof stays.
     pub fn require_proof(&self, proof: impl DomainProof) {
         self.core.require_proof(Box::new(proof));
     }
@@ -106,16 +106,16 @@ impl NameResolver {
     }
 
     /// For how long the service holds a user name for its owner if none of the user's devices gives a further
-    /// sign of life: what it said when one of the user's records was published here last. `None` if it has not
-    /// said so yet.
+    /// sign of life: what it said when one of the user's records was published here last. `None` if it has
+    /// not said so yet.
     pub fn lease(&self, user: &Name) -> Option<Duration> {
         self.core.lease(user)
     }
 
-    /// Says who may look up what is published under `name` from now on; everybody, unless it was said. What is
-    /// published already is published again for them: the service hears of it as soon as it can be reached. A
-    /// watch of somebody who may read it now brings it, and one of somebody who no longer may brings nothing
-    /// newer.
+    /// Says who may look up what is published under `name` from now on; everybody, unless it was said. What
+    /// is published already is published again for them: the service hears of it as soon as it can be
+    /// reached. A watch of somebody who may read it now brings it, and one of somebody who no longer may
+    /// brings nothing newer.
     ///
     /// # Errors
     /// [`AskError::Busy`] when 256 other names have readers.
@@ -139,8 +139,8 @@ impl NameResolver {
         accepted(self.core.ask(Request::Revoke { record: record.encode().to_vec() }).await?)
     }
 
-    /// Gives the service a delegation with which the user's key, this endpoint's, renews that of a device: more
-    /// time for the same key. Returns for how long it counts.
+    /// Gives the service a delegation with which the user's key, this endpoint's, renews that of a device:
+    /// more time for the same key. Returns for how long it counts.
     ///
     /// # Errors
     /// [`AskError::Refused`] with [`ErrorCode::Revoked`] or [`ErrorCode::DelegationSuperseded`] when the user
@@ -173,12 +173,12 @@ impl NameResolver {
         }
     }
 
-    /// The service's word that this endpoint has a name of `domain`: the bytes of a [`Voucher`](crate::Voucher),
-    /// to be shown to others.
+    /// The service's word that this endpoint has a name of `domain`: the bytes of a
+    /// [`Voucher`](crate::Voucher), to be shown to others.
     ///
     /// # Errors
-    /// [`AskError::Refused`] with [`ErrorCode::NoName`] when it has none; [`AskError::Unsupported`] by an older
-    /// service.
+    /// [`AskError::Refused`] with [`ErrorCode::NoName`] when it has none; [`AskError::Unsupported`] by an
+    /// older service.
     pub async fn vouched(&self, domain: Domain) -> Result<Vec<u8>, AskError> {
         match self.core.ask(Request::Vouch { domain }).await? {
             Response::Voucher { voucher } if voucher.len() <= MAX_VOUCHER_BYTES => Ok(voucher),
@@ -205,7 +205,8 @@ impl NameResolver {
         }
     }
 
-    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once
+    // more.
     #[inline(never)]
     fn ask_record<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SignedRecord, AskError>> {
         Box::pin(async move {
@@ -225,8 +226,8 @@ impl NameResolver {
         })
     }
 
-    /// Where an endpoint is that has names, by its id alone. What the service says need not be believed: who is
-    /// dialled there proves the id. Nothing is remembered of its names.
+    /// Where an endpoint is that has names, by its id alone. What the service says need not be believed: who
+    /// is dialled there proves the id. Nothing is remembered of its names.
     ///
     /// # Errors
     /// [`AskError`].

@@ -109,14 +109,14 @@ impl Service {
         Ok(Self { endpoint, shared, tasks, alive })
     }
 
-    /// Vouches from now on for those who have names here, with the endpoint's own `key`: they show it to others,
-    /// such as relays, who know the service by that key. The first key stays.
+    /// Vouches from now on for those who have names here, with the endpoint's own `key`: they show it to
+    /// others, such as relays, who know the service by that key. The first key stays.
     pub fn vouch_with(&self, key: SecretKey) {
         let _ = self.shared.key.set(key);
     }
 
-    /// Sends codes by this relay from now on to those who register user names. The first relay stays. That a proof is
-    /// [required](Registry::require_mail) says the registry.
+    /// Sends codes by this relay from now on to those who register user names. The first relay stays. That a
+    /// proof is [required](Registry::require_mail) says the registry.
     pub fn mail_with(&self, smtp: Smtp) {
         let _ = self.shared.smtp.set(smtp);
     }

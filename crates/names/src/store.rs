@@ -164,8 +164,8 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// At most `limit` names of a user, the user's own among them, in their order and after `after`. A store that
-    /// does not know says none.
+    /// At most `limit` names of a user, the user's own among them, in their order and after `after`. A store
+    /// that does not know says none.
     fn names_under<'a>(
         &'a self,
         user: &'a Name,
@@ -215,9 +215,9 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// Keeps a renewed delegation in place of its issuer's last one of that name, durably, and forgets those of
-    /// the issuer that have ended at `now`. False if it has [`MAX_RENEWALS`] others of this issuer, or keeps
-    /// none at all.
+    /// Keeps a renewed delegation in place of its issuer's last one of that name, durably, and forgets those
+    /// of the issuer that have ended at `now`. False if it has [`MAX_RENEWALS`] others of this issuer, or
+    /// keeps none at all.
     fn renew(&self, delegation: Delegation, now: UnixTime) -> Answer<'_, bool> {
         let _ = (delegation, now);
         Box::pin(std::future::ready(Ok(false)))
@@ -265,8 +265,8 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Keeps a proposal, durably, if there is room beside all others of the two users. Two at the same instant do
-    /// not both take the last place. A store that keeps none has no room.
+    /// Keeps a proposal, durably, if there is room beside all others of the two users. Two at the same
+    /// instant do not both take the last place. A store that keeps none has no room.
     fn propose(&self, proposal: Kept, now: UnixTime) -> Answer<'_, Proposing> {
         let _ = (proposal, now);
         Box::pin(std::future::ready(Ok(Proposing::Full)))
@@ -278,8 +278,8 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// Keeps the decision of the user who is asked, durably. Of two at the same instant one is kept. False if there
-    /// is nothing to decide.
+    /// Keeps the decision of the user who is asked, durably. Of two at the same instant one is kept. False if
+    /// there is nothing to decide.
     fn decide<'a>(
         &'a self,
         user: &'a EndpointId,

@@ -160,7 +160,8 @@ pub enum TrustError {
         /// The key that the record speaks for, or that a ticket is of.
         offered: EndpointId,
     },
-    /// A name that is known to stand for one endpoint is to stand for another, and nobody who may say so does.
+    /// A name that is known to stand for one endpoint is to stand for another, and nobody who may say so
+    /// does.
     #[error(
         "{name} STANDS FOR ANOTHER KEY NOW: {offered}; known here since {}, {}: {}. If that is right, run \
          `whimbrel trust accept {name}={offered}`",

@@ -1,9 +1,9 @@
 //! Vouchers: a service's signed word that a key has a name of a domain, for those who do not ask the service.
 //!
-//! A relay that serves those who have names of a domain is shown one by each server that wants a reservation. It
-//! knows the service's key, and asks the service nothing. So no name is shown to a relay, and the service does
-//! not learn who uses which relay. A voucher says of which domain, and not which name. It is of no use to
-//! others: who shows it has to prove the key as well.
+//! A relay that serves those who have names of a domain is shown one by each server that wants a reservation.
+//! It knows the service's key, and asks the service nothing. So no name is shown to a relay, and the service
+//! does not learn who uses which relay. A voucher says of which domain, and not which name. It is of no use
+//! to others: who shows it has to prove the key as well.
 //!
 //! # Bytes
 //! Integers are big-endian.

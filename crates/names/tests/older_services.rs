@@ -1,4 +1,5 @@
-//! A service from before delegations were renewed and vouchers given: it ends a connection over what it does not know.
+//! A service from before delegations were renewed and vouchers given: it ends a connection over what it does
+//! not know.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

@@ -21,8 +21,8 @@ const FILE: &str = "WHIMBREL_TEST_PUSH_STORE";
 const HELD: &str = "WHIMBREL_TEST_PUSH_HELD";
 const NET: Net = Net(121);
 
-/// A store whose disk never answers, and keeps nothing of what it is given. Until the process ends it is there,
-/// as in every store: somebody may begin to watch only then.
+/// A store whose disk never answers, and keeps nothing of what it is given. Until the process ends it is
+/// there, as in every store: somebody may begin to watch only then.
 struct Held(RedbStore, Mutex<HashMap<Name, Stored>>);
 
 impl Store for Held {

@@ -23,8 +23,8 @@ const SETTLE: Duration = Duration::from_millis(300);
 
 /// What is asked for, with what was granted so far.
 pub(crate) trait Favour: Send + 'static {
-    /// Asks for it, or that it goes on, and tells those who watch what came of it. For how long it is granted.
-    /// Cancel-safe: what was asked for and not answered is forgotten by the router in time.
+    /// Asks for it, or that it goes on, and tells those who watch what came of it. For how long it is
+    /// granted. Cancel-safe: what was asked for and not answered is forgotten by the router in time.
     fn ask(&mut self) -> impl Future<Output = Result<Duration, MapError>> + Send;
 
     /// Tells those who watch that it is over, and the router that it is no longer needed.

@@ -20,8 +20,9 @@ const PARTING: Duration = Duration::from_secs(1);
 /// What the nonce of an endpoint's mappings is derived from, beside its key.
 const NONCE: &[u8] = b"whimbrel port map v1";
 
-/// Keeps an endpoint's port open until it is closed or dropped: passed on where a router hides the host, and let in at
-/// the host's own IPv6 addresses. Dropped, it leaves the port to the router, which forgets it within an hour.
+/// Keeps an endpoint's port open until it is closed or dropped: passed on where a router hides the host, and
+/// let in at the host's own IPv6 addresses. Dropped, it leaves the port to the router, which forgets it
+/// within an hour.
 #[derive(Debug)]
 pub struct PortMap {
     news: Watch<Mapped>,
@@ -29,8 +30,8 @@ pub struct PortMap {
 }
 
 impl PortMap {
-    /// Asks this host's routers for the endpoint's port, as the holder of its `key`: a process that comes after this
-    /// one may go on with what it left. Must run inside a tokio runtime; asking goes on in the
+    /// Asks this host's routers for the endpoint's port, as the holder of its `key`: a process that comes
+    /// after this one may go on with what it left. Must run inside a tokio runtime; asking goes on in the
     /// background.
     ///
     /// ```no_run

@@ -92,8 +92,8 @@ enum Kind {
 }
 
 impl Mapping {
-    /// Asks a router for a port, the same one outside if it can be had; one that this endpoint has had before it
-    /// keeps. Returns within half a minute.
+    /// Asks a router for a port, the same one outside if it can be had; one that this endpoint has had before
+    /// it keeps. Returns within half a minute.
     pub(crate) async fn ask(
         router: Router,
         protocol: InternetProtocol,

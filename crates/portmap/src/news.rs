@@ -18,8 +18,8 @@ pub struct Mapped {
     pub pinholes: Pinholes,
 }
 
-/// Whether peers are let in at the endpoint's own IPv6 addresses. These are told to peers in any case: no place is
-/// added by a pinhole.
+/// Whether peers are let in at the endpoint's own IPv6 addresses. These are told to peers in any case: no
+/// place is added by a pinhole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pinholes {

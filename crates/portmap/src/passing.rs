@@ -34,7 +34,8 @@ impl PassingOn {
         Self { endpoint, port, nonce, news, held: None }
     }
 
-    /// Asks the router that passes the port on to go on, or whichever there is now. How that stands, and for how long.
+    /// Asks the router that passes the port on to go on, or whichever there is now. How that stands, and for
+    /// how long.
     async fn hold(&mut self) -> Result<(Mapped, Duration), MapError> {
         let routers = routers();
         if let Some(held) = &mut self.held

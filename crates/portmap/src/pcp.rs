@@ -1,8 +1,9 @@
-//! The Port Control Protocol's request to let a port in at the host's own address (RFC 6887 §11), without I/O.
+//! The Port Control Protocol's request to let a port in at the host's own address (RFC 6887 §11), without
+//! I/O.
 //!
-//! crab_nat, which asks for ports of IPv4, leaves the source address of its packets to the kernel. Towards a router
-//! whose address is link-local that is a link-local one, while a pinhole is asked for from the very address that it is
-//! for (§8.1: the router compares them).
+//! crab_nat, which asks for ports of IPv4, leaves the source address of its packets to the kernel. Towards a
+//! router whose address is link-local that is a link-local one, while a pinhole is asked for from the very
+//! address that it is for (§8.1: the router compares them).
 
 use std::fmt;
 use std::io;

@@ -27,7 +27,8 @@ use crate::pcp::{self, Granted, LONGEST, MapRequest, Nonce, PcpError, PcpRefusal
 use crate::router::LIFETIME;
 use whimbrel_base::order;
 
-/// For the first request and for those that follow it: a router is one hop away, and may be slow with its firewall.
+/// For the first request and for those that follow it: a router is one hop away, and may be slow with its
+/// firewall.
 const PATIENCE: [Duration; 4] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -103,9 +104,9 @@ impl Favour for LettingIn {
     }
 }
 
-/// Asks the routers of this host's global IPv6 addresses whether they would let peers in over a carrier, by having
-/// them do it for a moment, at the port of an `endpoint` that nobody is to reach. Where they would. Takes five
-/// seconds at most, and to give back what was opened one by UPnP and eight by PCP.
+/// Asks the routers of this host's global IPv6 addresses whether they would let peers in over a carrier, by
+/// having them do it for a moment, at the port of an `endpoint` that nobody is to reach. Where they would.
+/// Takes five seconds at most, and to give back what was opened one by UPnP and eight by PCP.
 ///
 /// # Errors
 /// If there are none, or they do not say so.
@@ -234,8 +235,8 @@ impl Pinhole {
     /// Asks by PCP, and by UPnP what that did not open. Takes five seconds at most.
     async fn ask(&self, lifetime: Duration) -> Result<Opened, Refused> {
         let Self { gate, protocol, port, .. } = *self;
-        // Looked for while PCP may still be answered, so that nobody waits for one after the other. A router that
-        // answers to PCP immediately is not bothered.
+        // Looked for while PCP may still be answered, so that nobody waits for one after the other. A router
+        // that answers to PCP immediately is not bothered.
         let search = async {
             sleep(PATIENCE[0]).await;
             Firewall::find(gate.own, gate.router).await

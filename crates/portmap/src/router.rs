@@ -43,8 +43,8 @@ fn gateways(table: &str) -> Vec<Ipv4Addr> {
     routes.into_iter().map(|(_, gateway)| gateway).collect()
 }
 
-/// Metric and gateway of one line, if it is a default route through a gateway. Addresses are in hexadecimal, in
-/// the byte order of the machine.
+/// Metric and gateway of one line, if it is a default route through a gateway. Addresses are in hexadecimal,
+/// in the byte order of the machine.
 fn default_route(line: &str) -> Option<(u32, Ipv4Addr)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, destination, gateway, _, _, _, metric, mask, ..] = fields[..] else { return None };

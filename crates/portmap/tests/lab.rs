@@ -14,8 +14,8 @@ use whimbrel_lab::{DirectLink, Host, HostChild, Lab, Link, LinkSpec, NatGateway,
 use whimbrel_portmap::{Mapped, Pinholes, Protocol};
 use whimbrel_transport::CarrierKind;
 
-/// Of the router's address. (miniupnpd serves only where it has an address that is public; those for examples are
-/// not.)
+/// Of the router's address. (miniupnpd serves only where it has an address that is public; those for examples
+/// are not.)
 const OUTSIDE: &str = "11.22.33";
 /// UDP ports on which PCP and NAT-PMP are spoken, and on which UPnP's searches are heard.
 const NAT_PMP: u16 = 5351;
@@ -101,7 +101,8 @@ impl Daemon {
         daemon
     }
 
-    /// Until it has the ports of all that it is to speak: one that is asked sooner is found over another protocol.
+    /// Until it has the ports of all that it is to speak: one that is asked sooner is found over another
+    /// protocol.
     fn wait_until_it_answers(&mut self, protocols: &[&str]) {
         let speaks = |protocol| protocols.contains(&protocol);
         let ports = [(NAT_PMP, speaks("enable_natpmp")), (SSDP, speaks("enable_upnp"))];

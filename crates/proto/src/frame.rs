@@ -315,7 +315,8 @@ pub enum Frame<'a> {
         /// UDP addresses.
         addresses: Vec<SocketAddr>,
     },
-    /// Where the sender's UDP sockets may be reached, in the place of what it said before under a lower number.
+    /// Where the sender's UDP sockets may be reached, in the place of what it said before under a lower
+    /// number.
     Candidates {
         /// Grows with each statement.
         sequence: u64,

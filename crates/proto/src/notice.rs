@@ -55,15 +55,16 @@ pub enum Notice {
         /// Where the sender listens, its best address first.
         addresses: Vec<SocketAddr>,
     },
-    /// "This address of mine may reach you": a packet that opens the sender's gateway, and finds out whether the
-    /// peer's is open.
+    /// "This address of mine may reach you": a packet that opens the sender's gateway, and finds out whether
+    /// the peer's is open.
     Punch {
         /// Which side sends it, so that it cannot be played back to its sender.
         from: Side,
         /// It answers one: not answered itself.
         is_answer: bool,
     },
-    /// "Another copy of your end has the connection": the client's answer to a notice of a copy that has lost.
+    /// "Another copy of your end has the connection": the client's answer to a notice of a copy that has
+    /// lost.
     Superseded {
         /// The generation of the copy that has it.
         generation: u64,

@@ -21,7 +21,8 @@ const QUANTA: u64 = 4;
 ///
 /// What counts is what the engine hands to its carriers: frames with their headers, what is sent again
 /// included. What TLS, QUIC, TCP and IP put around it is not counted, nor are segments that hold nothing but
-/// acknowledgements. A side that was idle may send a fortieth of a second's worth at once, and at least 4 KiB.
+/// acknowledgements. A side that was idle may send a fortieth of a second's worth at once, and at least 4
+/// KiB.
 ///
 /// ```
 /// use whimbrel_proto::RateLimit;

@@ -66,7 +66,8 @@ pub struct Params {
     pub notice_addresses: Vec<SocketAddr>,
     /// Understands RETIRE, and that a connection may be opened over several paths at once.
     pub retire: bool,
-    /// Understands SUSPEND, and knows the copies of a side that was written down and read back from each other.
+    /// Understands SUSPEND, and knows the copies of a side that was written down and read back from each
+    /// other.
     pub suspend: bool,
     /// Understands that a side hands its end over to another key, if it understands SUSPEND.
     pub hand_over: bool,

@@ -323,8 +323,8 @@ impl Path {
         }
     }
 
-    /// How long a message in a datagram takes to arrive, losses included; `None` if none may go in one. It does
-    /// not wait for what this side has not sent yet.
+    /// How long a message in a datagram takes to arrive, losses included; `None` if none may go in one. It
+    /// does not wait for what this side has not sent yet.
     fn datagram_arrival(&self, now: Instant) -> Option<Duration> {
         let leaving = &self.datagrams.leaving;
         let base = self.figures.base_rtt();

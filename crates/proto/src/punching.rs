@@ -1,5 +1,6 @@
-//! Rules for opening a path through the NAT gateways of both sides: which of the peer's candidates are worth a
-//! packet, when packets leave, and how often it is tried. Pure functions and counters; drivers do what they say.
+//! Rules for opening a path through the NAT gateways of both sides: which of the peer's candidates are worth
+//! a packet, when packets leave, and how often it is tried. Pure functions and counters; drivers do what they
+//! say.
 
 mod search;
 
@@ -43,11 +44,11 @@ pub struct Surroundings<'a> {
 
 /// The peer's candidates that may be sent to, at most [`MAX_CANDIDATES`], in the peer's order.
 ///
-/// Left out are those that nobody can listen at, that are of this host or a link, and the relays' own addresses; public
-/// addresses in the subnet (/24, /64) of a relay, unless one of ours is in it too; and private addresses unless one of
-/// ours is in the same subnet, or the sides meet at a relay that has a private address itself. That the peer names our
-/// outside address as its own shows nothing: it was told that address, and could have packets sent into networks that
-/// are ours alone.
+/// Left out are those that nobody can listen at, that are of this host or a link, and the relays' own
+/// addresses; public addresses in the subnet (/24, /64) of a relay, unless one of ours is in it too; and
+/// private addresses unless one of ours is in the same subnet, or the sides meet at a relay that has a
+/// private address itself. That the peer names our outside address as its own shows nothing: it was told that
+/// address, and could have packets sent into networks that are ours alone.
 #[must_use]
 pub fn worth_punching(theirs: &[SocketAddr], around: &Surroundings<'_>) -> Vec<SocketAddr> {
     let is_private = |ip: IpAddr| AddressScope::of(ip) == AddressScope::Private;
@@ -55,7 +56,8 @@ pub fn worth_punching(theirs: &[SocketAddr], around: &Surroundings<'_>) -> Vec<S
         around.own.iter().any(|own| same_subnet(*own, ip))
             || around.relays.iter().any(|relay| is_private(*relay))
     };
-    // What stands beside a relay would be sent to for all who meet there. Private networks of many have one subnet.
+    // What stands beside a relay would be sent to for all who meet there. Private networks of many have one
+    // subnet.
     let is_beside_a_relay = |ip: IpAddr| {
         let is_in = |all: &[IpAddr]| all.iter().any(|one| same_subnet(*one, ip));
         is_in(around.relays) && !is_in(around.own)
@@ -86,8 +88,8 @@ fn same_subnet(one: IpAddr, other: IpAddr) -> bool {
     }
 }
 
-/// How many attempts a peer may ask for, or an endpoint may make: each has this side send packets to addresses that
-/// a peer has named.
+/// How many attempts a peer may ask for, or an endpoint may make: each has this side send packets to
+/// addresses that a peer has named.
 #[derive(Debug)]
 pub struct Allowance {
     at_once: u32,

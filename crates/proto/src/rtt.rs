@@ -58,8 +58,8 @@ impl Rtt {
         self.min
     }
 
-    /// No progress for this long makes a path suspect: 2·srtt + 4·rttvar + ack delay, within limits. The upper
-    /// one is there because a sample taken over a stall must not blind us to the next.
+    /// No progress for this long makes a path suspect: 2·srtt + 4·rttvar + ack delay, within limits. The
+    /// upper one is there because a sample taken over a stall must not blind us to the next.
     pub(crate) fn suspect_after(&self, silence: Silence) -> Duration {
         let Silence { ack_delay, least, most } = silence;
         (self.smoothed * 2 + self.variation * 4 + ack_delay).clamp(least, most)

@@ -100,8 +100,8 @@ impl PathSnapshot {
         way + self.queueing() + time_for(bytes, self.expected_rate())
     }
 
-    /// Until a message of `bytes` has arrived at the peer: in a datagram, which goes before what waits, if there
-    /// are any.
+    /// Until a message of `bytes` has arrived at the peer: in a datagram, which goes before what waits, if
+    /// there are any.
     #[must_use]
     pub fn message_arrival(&self, bytes: u64) -> Duration {
         match self.datagram {
@@ -288,8 +288,8 @@ pub fn decide(scheduler: &dyn Scheduler, mut paths: Snapshots, path: PathId, wai
     }
 }
 
-/// Whether a message of `bytes` arrives first on `path`, given all `paths` of the connection. A path whose carrier
-/// takes no more may still take a datagram.
+/// Whether a message of `bytes` arrives first on `path`, given all `paths` of the connection. A path whose
+/// carrier takes no more may still take a datagram.
 #[must_use]
 pub fn is_quickest(mut paths: Snapshots, path: PathId, bytes: u64) -> bool {
     retain_eligible(&mut paths);

@@ -34,8 +34,8 @@ pub(crate) fn read_numbers<const N: usize>(reader: &mut Reader<'_>) -> Result<[u
     Ok(values)
 }
 
-/// The most that something may have come to that is counted on: so it never gets to the end of what can be written
-/// down.
+/// The most that something may have come to that is counted on: so it never gets to the end of what can be
+/// written down.
 pub(crate) const MOST_COUNTED: u64 = 1 << 61;
 
 /// Numbers that are counted on from.

@@ -34,38 +34,38 @@ const PARTS: usize = 9;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// After this much silence on a path a client asks for a sign of life, a server after twice as much. 100 ms
-    /// to a day; default 60 s.
+    /// After this much silence on a path a client asks for a sign of life, a server after twice as much. 100
+    /// ms to a day; default 60 s.
     pub heartbeat: Duration,
     /// No silence shorter than this makes a path suspect, however short its round trip is. 20 ms to 10 s;
     /// default 100 ms.
     pub suspect_least: Duration,
-    /// Each silence longer than this makes a path suspect on which an answer is due. 100 ms to an hour, and not
-    /// below `suspect_least`; default 10 s.
+    /// Each silence longer than this makes a path suspect on which an answer is due. 100 ms to an hour, and
+    /// not below `suspect_least`; default 10 s.
     pub suspect_most: Duration,
-    /// The peer is called unreachable when no path works and nothing was heard of it for so long. At most a day;
-    /// default 0: as soon as no path works.
+    /// The peer is called unreachable when no path works and nothing was heard of it for so long. At most a
+    /// day; default 0: as soon as no path works.
     pub unreachable_after: Duration,
-    /// As long as it is unreachable, that is said again so often to whoever follows it. 100 ms to a day; default
-    /// 1 s.
+    /// As long as it is unreachable, that is said again so often to whoever follows it. 100 ms to a day;
+    /// default 1 s.
     pub unreachable_every: Duration,
-    /// A side that closes waits no longer than this for a path, or for the peer's answer. 1 s to a day; default
-    /// 600 s. A shorter linger time counts instead.
+    /// A side that closes waits no longer than this for a path, or for the peer's answer. 1 s to a day;
+    /// default 600 s. A shorter linger time counts instead.
     pub closing: Duration,
-    /// An unreliable message without a lifetime of its own waits no longer than this for a path that takes it.
-    /// A change holds for messages that are sent after it. 10 ms to an hour; default 1 s.
+    /// An unreliable message without a lifetime of its own waits no longer than this for a path that takes
+    /// it. A change holds for messages that are sent after it. 10 ms to an hour; default 1 s.
     pub unreliable_patience: Duration,
     /// On a path that is given up in order, the peer has so much longer than for an answer to finish what it
     /// sends there. At most a minute; default 500 ms.
     pub last_words: Duration,
-    /// A server's connection rests, packed, when no path was there for so long and nothing keeps it awake: most
-    /// moves should be over by then. 100 ms to a day; default 2 s.
+    /// A server's connection rests, packed, when no path was there for so long and nothing keeps it awake:
+    /// most moves should be over by then. 100 ms to a day; default 2 s.
     pub rest_after: Duration,
 }
 
 impl Default for Timeouts {
-    /// As documented at each. These are part of the format of snapshots, which leave them out: others need another
-    /// version.
+    /// As documented at each. These are part of the format of snapshots, which leave them out: others need
+    /// another version.
     fn default() -> Self {
         Self {
             heartbeat: ms(60_000),

@@ -1,5 +1,5 @@
-//! Candidates are exchanged over whatever path lives, and the path that comes of them leaves the one before as a
-//! backup path.
+//! Candidates are exchanged over whatever path lives, and the path that comes of them leaves the one before
+//! as a backup path.
 #![allow(clippy::unwrap_used)]
 
 mod simulation;

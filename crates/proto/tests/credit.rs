@@ -137,8 +137,8 @@ fn growing_windows_cost_a_long_fat_path_next_to_nothing() {
     }
 }
 
-/// A path on which a round trip holds more than a stream is granted at first, and which slow start fills in its
-/// fourth round: no round waits for credit, also where the reader did not open the stream.
+/// A path on which a round trip holds more than a stream is granted at first, and which slow start fills in
+/// its fourth round: no round waits for credit, also where the reader did not open the stream.
 #[test]
 fn slow_start_on_a_slow_path_of_740_ms_waits_for_no_credit() {
     // What is lost in a short queue is another matter.

@@ -193,8 +193,8 @@ fn a_peer_that_knows_unreliable_ones_alone_gets_no_others() {
     }
 }
 
-/// Sends so many small messages at once, over a path whose datagrams have room for ten of them and more. What the
-/// client has for its carrier.
+/// Sends so many small messages at once, over a path whose datagrams have room for ten of them and more. What
+/// the client has for its carrier.
 fn sent_at_once(bundles: bool, class: Class, count: u32) -> Vec<Vec<u8>> {
     let mut server = config();
     server.params.datagram_bundles = bundles;

@@ -93,9 +93,9 @@ fn both_ends_go_over_at_once_whatever_answers_are_lost() {
     }
 }
 
-/// A client that goes over tells what it had on paths that were lost: an answer of before, whose acknowledgement
-/// was lost too. That says nothing of the answer that it gets now, so the server does not go over itself
-/// before that one is known to have arrived.
+/// A client that goes over tells what it had on paths that were lost: an answer of before, whose
+/// acknowledgement was lost too. That says nothing of the answer that it gets now, so the server does not go
+/// over itself before that one is known to have arrived.
 #[test]
 fn a_late_acknowledgement_of_an_answer_says_nothing_of_the_next_one() {
     for read_back in [false, true] {

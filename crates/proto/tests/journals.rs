@@ -1,4 +1,5 @@
-//! The flows of journals: apart from the application's, only if both sides keep journals, and through a snapshot.
+//! The flows of journals: apart from the application's, only if both sides keep journals, and through a
+//! snapshot.
 #![allow(clippy::unwrap_used)]
 
 mod simulation;

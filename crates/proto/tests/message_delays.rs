@@ -1,5 +1,5 @@
-//! How late messages are over links that lose packets, alone and beside bulk, in simulated time. Datagrams of a
-//! path share its link with the carrier's own packets, and are lost like them.
+//! How late messages are over links that lose packets, alone and beside bulk, in simulated time. Datagrams of
+//! a path share its link with the carrier's own packets, and are lost like them.
 #![allow(clippy::unwrap_used)]
 
 mod simulation;

@@ -111,7 +111,8 @@ fn what_waits_to_be_accepted_keeps_its_kind_in_a_snapshot() {
     }
 }
 
-/// Before the peer's parameters are known, and on a client that was written down before its stream was heard of.
+/// Before the peer's parameters are known, and on a client that was written down before its stream was heard
+/// of.
 #[test]
 fn a_one_way_stream_may_be_opened_before_the_first_answer() {
     let mut sim = Sim::new(Options::default());

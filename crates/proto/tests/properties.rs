@@ -383,8 +383,8 @@ fn conclude(sim: &mut Sim, ending: &Ending) {
         sim.settle();
         assert!(sim.events(to).len() < 1_000_000);
     }
-    // Nothing is left of the paths that came and went.
-    // A server asks for a sign of life after 120 s, and only then finds a path dead that was cut one way in silence.
+    // Nothing is left of the paths that came and went. A server asks for a sign of life after 120 s, and only
+    // then finds a path dead that was cut one way in silence.
     sim.advance(secs(200));
     for side in [Side::Client, Side::Server] {
         let connection = sim.connection(side).unwrap();
@@ -577,8 +577,8 @@ fn a_farewell_that_arrived_is_not_repeated_when_another_path_is_lost() {
         ],
     });
 }
-/// Found by the test above: one path looked slow to the other, and the other way round, so the same bytes went to
-/// and fro between them, all at one instant.
+/// Found by the test above: one path looked slow to the other, and the other way round, so the same bytes
+/// went to and fro between them, all at one instant.
 #[test]
 fn two_paths_do_not_send_the_same_bytes_to_and_fro() {
     run(&Scenario {

@@ -150,7 +150,8 @@ fn a_path_gives_way_to_whichever_of_several_was_answered_before_it() {
     }
 }
 
-/// The twin of a path from which another carrier has taken over meanwhile. It was opened last, and yet is no news.
+/// The twin of a path from which another carrier has taken over meanwhile. It was opened last, and yet is no
+/// news.
 #[test]
 fn a_path_gives_way_to_what_took_over_from_the_one_that_was_answered_before_it() {
     let mut sim = Sim::established(Options::default());

@@ -215,8 +215,8 @@ fn snapshots_of_the_version_before_are_read_with_their_streams_and_written_anew(
     assert!(streams > 0, "no stream was read back");
 }
 
-/// A connection without streams and messages has its timeouts and limits last; those of version 5 and 6 are all
-/// there, whatever they are, and version 4 ends before them.
+/// A connection without streams and messages has its timeouts and limits last; those of version 5 and 6 are
+/// all there, whatever they are, and version 4 ends before them.
 #[test]
 fn timeouts_and_limits_are_read_from_each_version_that_holds_them() {
     const WITHOUT_LIMITS: [u8; 9] = [0; 9];

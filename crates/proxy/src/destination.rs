@@ -31,8 +31,8 @@ pub struct BadDestination {
 }
 
 impl Destination {
-    /// A destination of its parts. Names are written in lower case, without a final dot; an IPv6 address has no
-    /// brackets.
+    /// A destination of its parts. Names are written in lower case, without a final dot; an IPv6 address has
+    /// no brackets.
     ///
     /// # Errors
     /// When the host is neither an address nor a name that DNS could have, or the port is 0.

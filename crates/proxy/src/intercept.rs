@@ -1,5 +1,5 @@
-//! HTTPS that ends in the proxy: for hosts that the user named, with a key that was made on this machine for one
-//! browser profile. Off unless it is asked for; the proxy for HTTP (`crate::http`) uses it.
+//! HTTPS that ends in the proxy: for hosts that the user named, with a key that was made on this machine for
+//! one browser profile. Off unless it is asked for; the proxy for HTTP (`crate::http`) uses it.
 //!
 //! ```text
 //! hosts      which hosts are intercepted: those that are named, and no others

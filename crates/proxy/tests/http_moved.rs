@@ -53,7 +53,8 @@ fn a_network_that_was_not_known_at_the_beginning_carries_its_share_of_a_download
     }
     let world = World::new(&[(10, 20), (10, 20)], "");
     let large = Object::start(&world, 4 << 20);
-    // A manager at rest may look too late at what came first. Without a rate the policy would take both for equal.
+    // A manager at rest may look too late at what came first. Without a rate the policy would take both for
+    // equal.
     let _near = [world.fill(0, &large), world.fill(0, &large)];
     world.until_seen("the first link has a rate", |path| {
         path.interface != "link0" || (path.srtt_min_ms.is_some() && path.down_best.is_some())

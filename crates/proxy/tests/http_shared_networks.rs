@@ -1,5 +1,5 @@
-//! Two networks that many objects and many servers share: turns on each of them, and what one server does that
-//! must not count for others.
+//! Two networks that many objects and many servers share: turns on each of them, and what one server does
+//! that must not count for others.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -133,7 +133,8 @@ fn what_one_server_does_keeps_nobody_from_using_the_network_for_others() {
     });
     assert_eq!(asked_from(&world, &good, &sources), NEAR);
     let at = |host: u8| IpAddr::V4(Ipv4Addr::new(10, 9, 9, host));
-    // Three places that reset every connection, before an answer or in the middle of it, and three that refuse.
+    // Three places that reset every connection, before an answer or in the middle of it, and three that
+    // refuse.
     for host in 11..14 {
         let resetting = world.origin_at(at(host), move |_, _, stream| {
             if host == 12 {

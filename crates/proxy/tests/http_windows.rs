@@ -1,5 +1,5 @@
-//! What objects that come over two networks take together while nobody reads them. The memory of the process is
-//! measured, so nothing else is tested in it.
+//! What objects that come over two networks take together while nobody reads them. The memory of the process
+//! is measured, so nothing else is tested in it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! A gateway keeps to the bytes of a session whatever a device does: here the device's frames are said by hand.
+//! A gateway keeps to the bytes of a session whatever a device does: here the device's frames are said by
+//! hand.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sessions_support;

@@ -1,5 +1,5 @@
-//! What a device that has a session cannot do to others, and what a gateway does for it: its frames are said by
-//! hand.
+//! What a device that has a session cannot do to others, and what a gateway does for it: its frames are said
+//! by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sessions_support;

@@ -4,10 +4,11 @@
 //! alias (10 bytes) = seal(the first 6 bytes of the reservation's token | random (4))
 //! ```
 //!
-//! `seal` is a permutation of 80 bits under a key of the relay's own: a Feistel network of eight rounds over halves of
-//! 40 bits, whose round function is AES-256. To those without the key, an alias is 10 random bytes: it tells neither
-//! whose it is, nor that two of them are of one server. One that somebody made up leads to one of `n` reservations with
-//! a chance of n / 2⁴⁸, and then no further than a token that everybody may know.
+//! `seal` is a permutation of 80 bits under a key of the relay's own: a Feistel network of eight rounds over
+//! halves of 40 bits, whose round function is AES-256. To those without the key, an alias is 10 random bytes:
+//! it tells neither whose it is, nor that two of them are of one server. One that somebody made up leads to
+//! one of `n` reservations with a chance of n / 2⁴⁸, and then no further than a token that everybody may
+//! know.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -57,8 +58,8 @@ impl Aliases {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reservation has this token. If another one's begins in the same way, that one keeps its aliases, and this one
-    /// has none that lead anywhere.
+    /// A reservation has this token. If another one's begins in the same way, that one keeps its aliases, and
+    /// this one has none that lead anywhere.
     pub fn hold(&self, token: RelayToken) {
         self.lock().entry(mark(token)).or_insert(token);
     }

@@ -1,8 +1,9 @@
-//! Which relays of many a server takes: near ones first, the less loaded of two among them, each in another place.
+//! Which relays of many a server takes: near ones first, the less loaded of two among them, each in another
+//! place.
 //!
-//! Power of two choices keeps relays of one place even, at the price of two looks. It does not keep places even:
-//! where a region has more servers than its relays can carry, or has lost its relays, the nearest class is full, and
-//! the next one is asked. What is full is said by the mean load of the whole group.
+//! Power of two choices keeps relays of one place even, at the price of two looks. It does not keep places
+//! even: where a region has more servers than its relays can carry, or has lost its relays, the nearest class
+//! is full, and the next one is asked. What is full is said by the mean load of the whole group.
 
 use std::time::Duration;
 use whimbrel_base::order;
@@ -23,7 +24,8 @@ const LOOKS: usize = 4;
 pub struct Site<'a> {
     /// The measured round trip to a relay there.
     pub rtt: Duration,
-    /// The load of each relay there that lives, as a share of its capacity: 0 is idle, 1 is all that it may carry.
+    /// The load of each relay there that lives, as a share of its capacity: 0 is idle, 1 is all that it may
+    /// carry.
     pub loads: &'a [f64],
 }
 
@@ -36,15 +38,15 @@ pub struct Pick {
     pub relay: usize,
 }
 
-/// Whether a relay with this load takes no more servers, while the group's mean load is `mean`. Servers judge so by
-/// what they last heard; a relay by its own count, when a server asks it, which then chooses again.
+/// Whether a relay with this load takes no more servers, while the group's mean load is `mean`. Servers judge
+/// so by what they last heard; a relay by its own count, when a server asks it, which then chooses again.
 pub fn is_full(load: f64, mean: f64) -> bool {
     load > mean * FULL + SLACK
 }
 
-/// Chooses up to `count` relays, each in another place, the nearest first. `mean` is the mean load of the group's
-/// relays; `draw` gives a random number below the one that it is given. Fewer are chosen if there are fewer places
-/// with relays.
+/// Chooses up to `count` relays, each in another place, the nearest first. `mean` is the mean load of the
+/// group's relays; `draw` gives a random number below the one that it is given. Fewer are chosen if there are
+/// fewer places with relays.
 pub fn choose(
     sites: &[Site<'_>],
     mean: f64,

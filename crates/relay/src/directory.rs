@@ -57,7 +57,8 @@ impl Listed {
 
 /// A group of relays, as a name service knows it.
 pub trait Roster: Send + Sync + 'static {
-    /// The names of the members, now and as they change: what the group's owner signed. `None` until it is known.
+    /// The names of the members, now and as they change: what the group's owner signed. `None` until it is
+    /// known.
     fn members(&self) -> Watch<Option<Arc<[Name]>>>;
 
     /// What is known of a member: what its own key signed.

@@ -1,8 +1,8 @@
 //! What a relay leaves to the one that goes on in its place, in this process or another one of its host.
 //!
-//! An [`Estate`] is a list of [`Piece`]s in the order of the table. Each has a head, which is written with serde (the
-//! program writes JSON), bytes of its body as they were on the wire, and open sockets. Times are milliseconds before
-//! the moment in which it was written. Later versions add fields, which have defaults.
+//! An [`Estate`] is a list of [`Piece`]s in the order of the table. Each has a head, which is written with
+//! serde (the program writes JSON), bytes of its body as they were on the wire, and open sockets. Times are
+//! milliseconds before the moment in which it was written. Later versions add fields, which have defaults.
 //!
 //! | head | how many | body | sockets |
 //! | --- | --- | --- | --- |

@@ -10,12 +10,13 @@ use whimbrel_base::RelayToken;
 /// A client, as [`source`](crate::rates::source) writes it.
 pub(crate) type Client = [u8; 8];
 
-/// The part of what a reservation may pass that its clients have in equal shares. The rest is for datagrams, and for
-/// those who want more.
+/// The part of what a reservation may pass that its clients have in equal shares. The rest is for datagrams,
+/// and for those who want more.
 const OF_CLIENTS: f64 = 0.75;
 /// A client is counted for so long after it wanted something, and for as long as it owes something.
 const PRESENT: Duration = Duration::from_secs(2);
-/// What a client has had beyond its share, while others wanted less than theirs, is held against it for so long.
+/// What a client has had beyond its share, while others wanted less than theirs, is held against it for so
+/// long.
 const REMEMBERED: f64 = 8.0;
 /// How often those are looked for that are gone.
 const SWEEP: Duration = Duration::from_millis(500);
@@ -81,8 +82,8 @@ impl Clients {
         Self { per_second, crowds: HashMap::new(), swept: None }
     }
 
-    /// A client wants to pass something: how long until it has had no more than its share. `None` if it is alone, or
-    /// there is no room to keep it in mind.
+    /// A client wants to pass something: how long until it has had no more than its share. `None` if it is
+    /// alone, or there is no room to keep it in mind.
     pub(crate) fn wait(&mut self, token: RelayToken, client: Client, now: Instant) -> Option<Duration> {
         let per_second = self.per_second;
         let crowd = self.crowd(token, now);

@@ -1,7 +1,7 @@
 //! Proofs: who gets a reservation although the relay does not know the key.
 //!
-//! What a proof is, is for those above this crate to say: here it is bytes that a server shows to a relay, over a
-//! connection that proves the server's key.
+//! What a proof is, is for those above this crate to say: here it is bytes that a server shows to a relay,
+//! over a connection that proves the server's key.
 
 use std::io;
 use std::time::Duration;
@@ -14,8 +14,8 @@ pub trait Gate: Send + Sync + 'static {
     /// Whether this server has to prove nothing.
     fn is_open_to(&self, server: EndpointId) -> bool;
 
-    /// For how long from now what this server shows counts. It is asked for another proof before, and loses its
-    /// reservation at the end.
+    /// For how long from now what this server shows counts. It is asked for another proof before, and loses
+    /// its reservation at the end.
     ///
     /// # Errors
     /// Why it does not count, for people.

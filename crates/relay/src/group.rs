@@ -1,9 +1,10 @@
-//! Relays of a group: which of them are there, and which of these a server takes. Pure functions of what the members
-//! say of themselves and of each other, and of round trips that the server measured.
+//! Relays of a group: which of them are there, and which of these a server takes. Pure functions of what the
+//! members say of themselves and of each other, and of round trips that the server measured.
 //!
-//! What a member says is believed so far: of its load, that [two choices](crate::choice) prefer it, which at most
-//! doubles its share among those that are equally near; of its place, only as long as its round trip is like those of
-//! the others there; of another one that it cannot reach, only if a second member says the same.
+//! What a member says is believed so far: of its load, that [two choices](crate::choice) prefer it, which at
+//! most doubles its share among those that are equally near; of its place, only as long as its round trip is
+//! like those of the others there; of another one that it cannot reach, only if a second member says the
+//! same.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -49,8 +50,8 @@ pub fn absent(members: &[Listed]) -> HashSet<EndpointId> {
     }
 }
 
-/// The load that relays of the group have: the mean of those that are there, or the median if that is more, so that
-/// a few that say too little do not make the others look full.
+/// The load that relays of the group have: the mean of those that are there, or the median if that is more,
+/// so that a few that say too little do not make the others look full.
 pub fn level(members: &[Listed], absent: &HashSet<EndpointId>) -> f64 {
     let present = members.iter().filter(|member| member.state.is_some() && !absent.contains(&member.id()));
     let mut shares: Vec<f64> = present.map(Listed::share).collect();
@@ -80,9 +81,9 @@ pub struct Taken {
     pub place: Option<RelayPlace>,
 }
 
-/// Chooses one more relay beside those that are taken, by its position: [near](crate::choice), little loaded, and in
-/// another place if there is one. `level` is the group's [load](level); `draw` gives a random number below the one
-/// that it is given.
+/// Chooses one more relay beside those that are taken, by its position: [near](crate::choice), little loaded,
+/// and in another place if there is one. `level` is the group's [load](level); `draw` gives a random number
+/// below the one that it is given.
 pub fn pick(
     relays: &[Measured<'_>],
     taken: &[Taken],
@@ -107,8 +108,8 @@ pub fn pick(
     Some(places[pick.site][pick.relay])
 }
 
-/// These relays by place, the nearest of each first. One that is farther than its place can be has a place of its
-/// own, and so has one that does not say where it is.
+/// These relays by place, the nearest of each first. One that is farther than its place can be has a place of
+/// its own, and so has one that does not say where it is.
 fn by_place(relays: &[Measured<'_>], mut which: Vec<usize>) -> Vec<Vec<usize>> {
     order::by_key(&mut which, |at| (relays[*at].member.place(), relays[*at].rtt));
     let mut places: Vec<Vec<usize>> = Vec::new();

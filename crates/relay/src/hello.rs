@@ -1,7 +1,7 @@
 //! The server name of a TLS ClientHello (RFC 8446 §4.1.2, RFC 6066 §3), read without ending TLS.
 //!
-//! A ClientHello may be cut into several records and packets. It is looked at anew with each piece that comes,
-//! which costs little: there are [few bytes](MAX_HELLO) of it.
+//! A ClientHello may be cut into several records and packets. It is looked at anew with each piece that
+//! comes, which costs little: there are [few bytes](MAX_HELLO) of it.
 
 /// A ClientHello, with its records' headers, that is longer is nobody's whom a relay knows.
 pub const MAX_HELLO: usize = 16 * 1024;

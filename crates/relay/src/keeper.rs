@@ -46,8 +46,8 @@ const LASTING: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(10);
 /// A relay that cannot be reached for so long is told to nobody until it can.
 const AWAY: Duration = Duration::from_secs(5);
-/// An idle control connection is used so often: NAT gateways forget it otherwise, and a relay that has died is to
-/// be noticed.
+/// An idle control connection is used so often: NAT gateways forget it otherwise, and a relay that has died
+/// is to be noticed.
 const HEARTBEAT: Duration = Duration::from_secs(20);
 /// The same where other relays can take its place: so one that has died without a word is noticed.
 const CHECK: Duration = Duration::from_secs(2);
@@ -60,8 +60,8 @@ const REACH: Duration = Duration::from_millis(1500);
 const REACH_BY_PROXY: Duration = Duration::from_secs(4);
 /// There, the longest time between attempts.
 const LONGEST_BETWEEN_OTHERS: Duration = Duration::from_secs(5);
-/// Nobody is told of a reservation for so long, or until its flow for QUIC is open, which takes two round trips to the
-/// relay: three of them, within these.
+/// Nobody is told of a reservation for so long, or until its flow for QUIC is open, which takes two round
+/// trips to the relay: three of them, within these.
 const OPENING: RangeInclusive<Duration> = Duration::from_millis(400)..=Duration::from_secs(2);
 /// How often it is looked whether the relay can be reached.
 const LOOK: Duration = Duration::from_secs(1);
@@ -126,8 +126,8 @@ impl Places {
 }
 
 impl Keeper {
-    /// Keeps a reservation for `endpoint` with each of the relays, as the holder of its `key`. Must run inside a
-    /// tokio runtime.
+    /// Keeps a reservation for `endpoint` with each of the relays, as the holder of its `key`. Must run
+    /// inside a tokio runtime.
     pub fn start(endpoint: Endpoint, key: &SecretKey, relays: Vec<Arc<dyn Directory>>) -> Self {
         Self::start_with(endpoint, key, relays, None)
     }
@@ -142,8 +142,8 @@ impl Keeper {
         Self::begin(endpoint, (key.id(), Salt::of(key)), relays, prover)
     }
 
-    /// As [`start_with`](Self::start_with), at places of its own that last no longer than this: other endpoints with
-    /// the same key, in this process or others, keep theirs at the same relays.
+    /// As [`start_with`](Self::start_with), at places of its own that last no longer than this: other
+    /// endpoints with the same key, in this process or others, keep theirs at the same relays.
     pub fn start_apart(
         endpoint: Endpoint,
         relays: Vec<Arc<dyn Directory>>,
@@ -354,8 +354,8 @@ impl Relation {
         }
     }
 
-    /// Where clients find this server: behind the relay's own addresses if it tells them, else behind those that
-    /// this server knows, that of the present path first.
+    /// Where clients find this server: behind the relay's own addresses if it tells them, else behind those
+    /// that this server knows, that of the present path first.
     fn places_of(
         &self,
         reserved: &Reserved,
@@ -391,8 +391,8 @@ fn way_of(connection: &Connection, before: Option<Locator>) -> Option<Locator> {
     way_among(&paths, before)
 }
 
-/// As before, if that works, else by the first path that does: on one that was not answered nobody has shown a
-/// key, and one that fell silent may lead nowhere any more.
+/// As before, if that works, else by the first path that does: on one that was not answered nobody has shown
+/// a key, and one that fell silent may lead nowhere any more.
 fn way_among(paths: &[(PathState, Locator)], before: Option<Locator>) -> Option<Locator> {
     let works = |way: &Locator| paths.contains(&(PathState::Active, *way));
     let first = paths.iter().find(|(state, _)| *state == PathState::Active).map(|(_, way)| *way);

@@ -6,13 +6,13 @@
 //!                      └────── a Whimbrel connection ──── server          its reservation
 //! ```
 //!
-//! A server keeps one connection to a relay ([`keeper`]) and gets a *reservation*: its token, by which the relay
-//! knows whom a connection is for, and a key. It holds a stock of TCP connections to the relay open, the
-//! *spares*, each with a proof that it belongs to the reservation. A client dials the relay and begins TLS with
-//! the token as the server name. The relay ([`service`]) reads that one field of the ClientHello ([`hello`]),
-//! tells the server on a spare where the client is, and passes bytes on between the two ([`splice`]) until
-//! either ends. TLS is between the client and the server: the relay can delay and cut off, and neither read nor
-//! change, nor pose as either side. It connects nowhere by itself.
+//! A server keeps one connection to a relay ([`keeper`]) and gets a *reservation*: its token, by which the
+//! relay knows whom a connection is for, and a key. It holds a stock of TCP connections to the relay open,
+//! the *spares*, each with a proof that it belongs to the reservation. A client dials the relay and begins
+//! TLS with the token as the server name. The relay ([`service`]) reads that one field of the ClientHello
+//! ([`hello`]), tells the server on a spare where the client is, and passes bytes on between the two
+//! ([`splice`]) until either ends. TLS is between the client and the server: the relay can delay and cut off,
+//! and neither read nor change, nor pose as either side. It connects nowhere by itself.
 //!
 //! | module | what is in it |
 //! | --- | --- |

@@ -10,26 +10,27 @@ pub struct Limits {
     pub reservations: usize,
     /// Spares of one reservation that wait for clients.
     pub spares: usize,
-    /// Spares from one address (IPv4, or /64 of IPv6) that wait for clients, whosever they are. Servers behind one
-    /// gateway share them, and one that has none waiting is asked for some when a client comes.
+    /// Spares from one address (IPv4, or /64 of IPv6) that wait for clients, whosever they are. Servers
+    /// behind one gateway share them, and one that has none waiting is asked for some when a client comes.
     pub spares_per_address: usize,
     /// Clients of one reservation that wait for spares.
     pub waiting: usize,
-    /// Clients that wait, all together: each may have sent some KiB. The reservation with the most makes room.
+    /// Clients that wait, all together: each may have sent some KiB. The reservation with the most makes
+    /// room.
     pub waiting_in_all: usize,
     /// Spliced connections, all together. The reservation with the most makes room.
     pub splices: usize,
     /// Spliced connections of one reservation.
     pub splices_per_reservation: usize,
-    /// New clients of one reservation in a second; ten times as many at once. Half of these are for addresses from
-    /// which no more than one comes each second, and five at once.
+    /// New clients of one reservation in a second; ten times as many at once. Half of these are for addresses
+    /// from which no more than one comes each second, and five at once.
     pub clients_per_second: f64,
     /// New clients from one address (IPv4, or /64 of IPv6) in a second; ten times as many at once.
     pub clients_per_address: f64,
     /// How long a client waits for a spare.
     pub patience: Duration,
-    /// Bytes of one reservation in a second, both ways and over both carriers together; a second's worth at once. A
-    /// quarter is for datagrams where they want it. `None`: as many as the line takes.
+    /// Bytes of one reservation in a second, both ways and over both carriers together; a second's worth at
+    /// once. A quarter is for datagrams where they want it. `None`: as many as the line takes.
     pub bytes_per_second: Option<f64>,
     /// Places that clients send QUIC from, all together.
     pub flows: usize,

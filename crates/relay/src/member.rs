@@ -44,8 +44,8 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Says of `relay` that it stands at `place`: in the records of its endpoint from now on. `own` is the name that
-    /// it has in the group.
+    /// Says of `relay` that it stands at `place`: in the records of its endpoint from now on. `own` is the
+    /// name that it has in the group.
     pub fn new(relay: &Relay, place: RelayPlace, own: Name, roster: Arc<dyn Roster>) -> Self {
         let (endpoint, limits) = (relay.endpoint().clone(), relay.limits());
         endpoint.set_relay_state(Some(state(&place, &limits, &relay.stats(), &[])));
@@ -62,8 +62,8 @@ impl Membership {
         })
     }
 
-    /// Begins to watch the others, and to be watched by those who come to `listener`, which is that of its name.
-    /// Must run inside a tokio runtime.
+    /// Begins to watch the others, and to be watched by those who come to `listener`, which is that of its
+    /// name. Must run inside a tokio runtime.
     pub fn start(&mut self, relay: &Relay, listener: Listener) {
         let watchdog = Watchdog::start(self.endpoint.clone(), self.roster.clone(), self.own.clone());
         let unreachable = watchdog.news();

@@ -1,5 +1,5 @@
-//! The server's side of a group: each of its relays is chosen when it is needed, by what the group says and by round
-//! trips that are measured then.
+//! The server's side of a group: each of its relays is chosen when it is needed, by what the group says and
+//! by round trips that are measured then.
 
 use futures_util::FutureExt;
 use std::collections::HashMap;
@@ -44,8 +44,8 @@ pub fn seats(endpoint: Endpoint, roster: Arc<dyn Roster>, count: usize) -> Vec<A
     (0..count).map(seat).collect()
 }
 
-/// The members that answer, each with its round trip. One that has not answered after 600 ms is left out if others
-/// have.
+/// The members that answer, each with its round trip. One that has not answered after 600 ms is left out if
+/// others have.
 pub async fn measure(endpoint: &Endpoint, members: &[Listed]) -> HashMap<EndpointId, Duration> {
     let mut asked = JoinSet::new();
     for member in members {
@@ -91,7 +91,8 @@ async fn round_trip(endpoint: &Endpoint, addr: &EndpointAddr) -> Option<Duration
     None
 }
 
-/// What the members say of themselves now. Of those that cannot be looked up in time, what they said `before`.
+/// What the members say of themselves now. Of those that cannot be looked up in time, what they said
+/// `before`.
 pub async fn list(
     roster: &Arc<dyn Roster>,
     names: &[Name],

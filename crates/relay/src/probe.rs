@@ -33,9 +33,10 @@ pub enum ProbeError {
     Refused(String),
 }
 
-/// Asks a relay for a reservation as the holder of the endpoint's key, and gives it back. It is one beside those that
-/// the key may hold there, which stay as they are. Only what speaks the relays' own protocol counts as a relay: an
-/// endpoint may answer to any name. Takes three and a half seconds beyond what it takes to connect.
+/// Asks a relay for a reservation as the holder of the endpoint's key, and gives it back. It is one beside
+/// those that the key may hold there, which stay as they are. Only what speaks the relays' own protocol
+/// counts as a relay: an endpoint may answer to any name. Takes three and a half seconds beyond what it takes
+/// to connect.
 ///
 /// # Errors
 /// [`ProbeError`].

@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Buckets kept. Beyond that, those that are full again are forgotten, and if there are none, everybody begins
-/// anew.
+/// Buckets kept. Beyond that, those that are full again are forgotten, and if there are none, everybody
+/// begins anew.
 const MAX_BUCKETS: usize = 16 * 1024;
 
 /// So many a second, and so many at once.

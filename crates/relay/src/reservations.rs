@@ -1,5 +1,5 @@
-//! The relay's rules, without sockets: who has which token, which spares wait for clients, which clients wait for
-//! spares, and how many there may be of each.
+//! The relay's rules, without sockets: who has which token, which spares wait for clients, which clients wait
+//! for spares, and how many there may be of each.
 //!
 //! Generic over what a spare and a client are: here they are numbers in tests, and sockets in the
 //! [service](crate::service).
@@ -190,8 +190,8 @@ impl<S, C> Reservations<S, C> {
         self.stats.reservations_refused += 1;
     }
 
-    /// Ends a reservation, unless another one took its place. What is spliced goes on: its sockets tell when its
-    /// server is gone.
+    /// Ends a reservation, unless another one took its place. What is spliced goes on: its sockets tell when
+    /// its server is gone.
     pub fn release(&mut self, holding: Holding) {
         if self.by_token.get(&holding.token).is_some_and(|found| found.generation == holding.generation) {
             let ended = self.by_token.remove(&holding.token);
@@ -199,8 +199,8 @@ impl<S, C> Reservations<S, C> {
         }
     }
 
-    /// The server has left an address: spares from there go, and the splices are returned that are dead, and are
-    /// to be [ended](Self::ended).
+    /// The server has left an address: spares from there go, and the splices are returned that are dead, and
+    /// are to be [ended](Self::ended).
     pub fn left(&mut self, holding: Holding, origin: u32) -> Vec<Splice> {
         let Some(reservation) = self.by_token.get_mut(&holding.token) else { return Vec::new() };
         if reservation.generation != holding.generation {
@@ -211,8 +211,9 @@ impl<S, C> Reservations<S, C> {
         splices.iter().filter(|splice| splice.origin == origin).copied().collect()
     }
 
-    /// Takes a spare, whose first words are `bytes`. If a client waits, both are returned. `is_open` tells whether a
-    /// client is still there, `is_waiting` whether an earlier spare is: those that have ended take no place.
+    /// Takes a spare, whose first words are `bytes`. If a client waits, both are returned. `is_open` tells
+    /// whether a client is still there, `is_waiting` whether an earlier spare is: those that have ended take
+    /// no place.
     ///
     /// # Errors
     /// [`Refusal`] with the spare, which is to be closed.
@@ -265,7 +266,8 @@ impl<S, C> Reservations<S, C> {
         Match { spare: waiting.spare, client, splice, displaced }
     }
 
-    /// The key of a splice's reservation, to say on the spare that a client is there. `None` if either has ended.
+    /// The key of a splice's reservation, to say on the spare that a client is there. `None` if either has
+    /// ended.
     pub fn key(&self, splice: &Splice) -> Option<Key> {
         self.splices.get(&splice.token).filter(|splices| splices.contains(splice))?;
         self.by_token.get(&splice.token).map(|reservation| reservation.key.clone())

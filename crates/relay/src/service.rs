@@ -1,7 +1,7 @@
 //! The relay itself: an endpoint that sees each TCP connection and each datagram first.
 //!
-//! What begins as a spare, or as TLS with a token for a server name, is the relay's. All else is the endpoint's:
-//! its control connections, and whatever else it serves on the same port, such as names.
+//! What begins as a spare, or as TLS with a token for a server name, is the relay's. All else is the
+//! endpoint's: its control connections, and whatever else it serves on the same port, such as names.
 
 use futures_util::FutureExt;
 use std::collections::HashMap;
@@ -121,8 +121,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Has `endpoint` relay for those whom `allow` names. `addresses` are where clients reach this relay; if there
-    /// are none, those that its servers use. Must run inside a tokio runtime.
+    /// Has `endpoint` relay for those whom `allow` names. `addresses` are where clients reach this relay; if
+    /// there are none, those that its servers use. Must run inside a tokio runtime.
     ///
     /// # Errors
     /// [`ListenError`] if the endpoint cannot listen, or relays already.
@@ -137,8 +137,8 @@ impl Relay {
         Ok(prepared.listen().await?.go_on(&[]))
     }
 
-    /// How an endpoint that relays is best configured: many connections, each with little memory; strangers have
-    /// five seconds to say what they want.
+    /// How an endpoint that relays is best configured: many connections, each with little memory; strangers
+    /// have five seconds to say what they want.
     pub fn config() -> Config {
         Config {
             linger: Duration::from_secs(10 * 60),
@@ -173,8 +173,8 @@ impl Relay {
         move || shared.stats()
     }
 
-    /// Tells all servers that this relay is about to stop, and waits until they have told their clients, for at
-    /// most `limit`. Then what is spliced ends: clients go on through other relays, or directly.
+    /// Tells all servers that this relay is about to stop, and waits until they have told their clients, for
+    /// at most `limit`. Then what is spliced ends: clients go on through other relays, or directly.
     pub async fn drain(&self, limit: Duration) {
         lock(&self.shared.table).drain();
         self.shared.ferry.drain();

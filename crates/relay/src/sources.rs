@@ -15,8 +15,8 @@ impl Sources {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives one from there a place until that is dropped. `None` if there are `most` of its address (IPv4, or /64 of
-    /// IPv6) already.
+    /// Gives one from there a place until that is dropped. `None` if there are `most` of its address (IPv4,
+    /// or /64 of IPv6) already.
     pub(crate) fn enter(&self, from: IpAddr, most: usize) -> Option<Place> {
         let of = source(from);
         let mut all = self.lock();

@@ -1,13 +1,13 @@
-//! What is said in clear on a spare: the server's proof that it belongs to its reservation, and the relay's word
-//! that a client is there. Behind the latter all bytes are the client's and the server's.
+//! What is said in clear on a spare: the server's proof that it belongs to its reservation, and the relay's
+//! word that a client is there. Behind the latter all bytes are the client's and the server's.
 //!
 //! ```text
 //! server  "WHR1" | token (10) | origin (4) | number (8) | proof (32)
 //! relay   "WHR2" | client's IPv6 address, or IPv4 mapped (16) | client's port (2) | proof (32)
 //! ```
 //!
-//! Integers are big-endian. A proof is HMAC-SHA256 with the reservation's key over a purpose, a zero byte, and
-//! what stands before it; the relay's has the spare's number behind the purpose. A number is used once.
+//! Integers are big-endian. A proof is HMAC-SHA256 with the reservation's key over a purpose, a zero byte,
+//! and what stands before it; the relay's has the spare's number behind the purpose. A number is used once.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -58,7 +58,8 @@ impl Key {
         constant_time::verify_slices_are_equal(self.sign(parts).as_ref(), proof).is_ok()
     }
 
-    /// Whether `proof` is the beginning of this key's word on the parts: with fewer bytes, where each packet has it.
+    /// Whether `proof` is the beginning of this key's word on the parts: with fewer bytes, where each packet
+    /// has it.
     pub(crate) fn begins(&self, parts: &[&[u8]], proof: &[u8]) -> bool {
         let whole = self.sign(parts);
         let start = whole.as_ref().get(..proof.len());
@@ -77,8 +78,8 @@ impl fmt::Debug for Key {
 pub struct Offer {
     /// For whom.
     pub token: RelayToken,
-    /// From which of the server's addresses it comes, by a number: what comes from one that the server has left
-    /// is dead.
+    /// From which of the server's addresses it comes, by a number: what comes from one that the server has
+    /// left is dead.
     pub origin: u32,
     /// Its number, used once with a key.
     pub number: u64,

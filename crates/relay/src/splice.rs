@@ -23,15 +23,16 @@ mod meter;
 #[cfg(target_os = "linux")]
 mod pipe;
 
-/// What one side has sent and the other has not taken: at most so much is kept, each way, and nothing while both
-/// keep up.
+/// What one side has sent and the other has not taken: at most so much is kept, each way, and nothing while
+/// both keep up.
 const BUFFER: usize = 64 * 1024;
 /// When so much came at once, the next bytes are spliced, if the system can: fewer are copied in less time.
 #[cfg(target_os = "linux")]
 const BULK: usize = 16 * 1024;
 /// When one direction has ended, the other one may be idle for so long.
 const HALF_CLOSED: Duration = Duration::from_secs(60);
-/// An idle peer is asked for a sign of life by its kernel after this, and given up after three that do not come.
+/// An idle peer is asked for a sign of life by its kernel after this, and given up after three that do not
+/// come.
 const KEEPALIVE: Duration = Duration::from_secs(25);
 /// A peer that acknowledges nothing for so long is gone.
 #[cfg(target_os = "linux")]
@@ -176,8 +177,8 @@ impl Direction {
     }
 }
 
-/// Passes bytes on in both directions; an end of one direction is passed on as such. `meter` counts. Cancel-safe: what
-/// is under way is in `underway`.
+/// Passes bytes on in both directions; an end of one direction is passed on as such. `meter` counts.
+/// Cancel-safe: what is under way is in `underway`.
 ///
 /// # Errors
 /// When either breaks, or is idle for long after the other direction has ended.
@@ -255,7 +256,8 @@ enum Way {
 }
 
 impl Way {
-    /// Reads once, and writes as much of it as `to` takes now. Returns how much was read, and what was not taken.
+    /// Reads once, and writes as much of it as `to` takes now. Returns how much was read, and what was not
+    /// taken.
     fn pass_on(&mut self, from: &TcpStream, to: &TcpStream) -> io::Result<(usize, Rest)> {
         #[cfg(target_os = "linux")]
         if let Self::Splice = self

@@ -6,8 +6,8 @@ use whimbrel_base::{EndpointId, RelayToken, SecretKey};
 const TOKEN: &[u8] = b"whimbrel relay token v1\0";
 const SALT: &[u8] = b"whimbrel relay salt v1\0";
 
-/// What an endpoint tells its relays, and nobody else, of how its token is made: without it a token does not tell
-/// whose it is.
+/// What an endpoint tells its relays, and nobody else, of how its token is made: without it a token does not
+/// tell whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Salt(pub [u8; 32]);
 
@@ -28,8 +28,9 @@ impl std::fmt::Debug for Salt {
     }
 }
 
-/// The token of an endpoint: the first 80 bits of SHA-256 over `whimbrel relay token v1`, a zero byte, the id and
-/// the salt. A relay computes it from the id that the connection has proved, so nobody gets another one's.
+/// The token of an endpoint: the first 80 bits of SHA-256 over `whimbrel relay token v1`, a zero byte, the id
+/// and the salt. A relay computes it from the id that the connection has proved, so nobody gets another
+/// one's.
 pub fn token_of(id: EndpointId, salt: &Salt) -> RelayToken {
     let mut hash = digest::Context::new(&digest::SHA256);
     hash.update(TOKEN);

@@ -14,8 +14,8 @@ use crate::rates::{Rate, Rates};
 const LEAST_BURST: f64 = (256 * 1024) as f64;
 /// No pause is longer: what all splices of a reservation owe together passes in less.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-/// The part of a share that datagrams have in any case. They cannot wait as bytes of TCP do, and would hardly find a
-/// moment in which these leave something.
+/// The part of a share that datagrams have in any case. They cannot wait as bytes of TCP do, and would hardly
+/// find a moment in which these leave something.
 const OF_DATAGRAMS: f64 = 0.25;
 
 /// How much of the relay's line each reservation may take, over TCP and QUIC together.
@@ -56,8 +56,8 @@ impl Line {
         }))
     }
 
-    /// When something may pass between a reservation and a client: once what the reservation has passed is paid for, or
-    /// sooner as long as the client has had no more than others.
+    /// When something may pass between a reservation and a client: once what the reservation has passed is
+    /// paid for, or sooner as long as the client has had no more than others.
     pub(crate) fn turn(&self, token: RelayToken, client: Client, now: Instant) -> Turn {
         let Some(shares) = &self.0 else { return Turn::Now };
         let Shares { all, clients, .. } = &mut *lock(shares);

@@ -17,8 +17,8 @@ const SELDOM: Rate = Rate { per_second: 1.0, burst: 5.0 };
 /// Turns are written in thousandths.
 const THOUSAND: f64 = 1000.0;
 
-/// Turns of new clients, as the limits have it. Half of a reservation's turns are kept for addresses that come now and
-/// then, so that a few that come all the time do not keep the others from its server.
+/// Turns of new clients, as the limits have it. Half of a reservation's turns are kept for addresses that
+/// come now and then, so that a few that come all the time do not keep the others from its server.
 #[derive(Debug)]
 pub(crate) struct Turns {
     of_addresses: Rates<[u8; 8]>,

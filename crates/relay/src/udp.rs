@@ -5,10 +5,10 @@
 //!  client ── QUIC, to an id with the server's token ──► relay ◄── one UDP flow, opened by the server ── server
 //! ```
 //!
-//! The relay forwards packets, and is no end of the QUIC connection. Each place that a server's clients send from is
-//! a *flow* with a number. A server sees the client's own address as the other end, so all that QUIC has for
-//! addresses that change holds: a client that is seen elsewhere is another flow, and gets nothing of the connection
-//! before the server has validated its address.
+//! The relay forwards packets, and is no end of the QUIC connection. Each place that a server's clients send
+//! from is a *flow* with a number. A server sees the client's own address as the other end, so all that QUIC
+//! has for addresses that change holds: a client that is seen elsewhere is another flow, and gets nothing of
+//! the connection before the server has validated its address.
 //!
 //! | module | what is in it |
 //! | --- | --- |

@@ -1,8 +1,9 @@
-//! Relays of a group check each other: each keeps a connection to the next few of them, and says which do not answer.
+//! Relays of a group check each other: each keeps a connection to the next few of them, and says which do not
+//! answer.
 //!
-//! The members stand in a ring, in an order that none of them can choose by itself. A relay watches the three behind
-//! it that answer, and those between that do not. So each is watched by others while any three are left, and the work
-//! of each stays the same however many there are.
+//! The members stand in a ring, in an order that none of them can choose by itself. A relay watches the three
+//! behind it that answer, and those between that do not. So each is watched by others while any three are
+//! left, and the work of each stays the same however many there are.
 
 use futures_util::FutureExt;
 use std::collections::{BTreeMap, HashMap};
@@ -74,7 +75,8 @@ fn place_of(name: &Name) -> [u8; 32] {
     place
 }
 
-/// Which members `own` watches: those behind it in the ring, until [`WATCHED`] of them answer. A pure function.
+/// Which members `own` watches: those behind it in the ring, until [`WATCHED`] of them answer. A pure
+/// function.
 fn watched(own: &Name, members: &[Name], is_silent: impl Fn(&Name) -> bool) -> Vec<Name> {
     let mut others: Vec<&Name> = members.iter().filter(|name| *name != own).collect();
     order::by_key(&mut others, |name| place_of(name));
@@ -225,8 +227,8 @@ async fn check(endpoint: Endpoint, roster: Arc<dyn Roster>, name: Name, report: 
     }
 }
 
-/// Says whether the peer answers, until the connection ends or the peer has been silent for long: it may be somebody
-/// else's name by then.
+/// Says whether the peer answers, until the connection ends or the peer has been silent for long: it may be
+/// somebody else's name by then.
 async fn attend(connection: &Connection, teller: &Teller<'_>) {
     // Within its range, so it is taken.
     let _ = connection.set_timeouts(Timeouts { heartbeat: HEARTBEAT, ..connection.timeouts() });

@@ -64,8 +64,8 @@ async fn connect(client: &Endpoint, to: EndpointAddr) -> Connection {
     timeout(LIMIT, client.connect(to)).await.expect("nobody answers").unwrap()
 }
 
-/// The client has another address, and bytes come over a path from there. The first ones are news of what the server
-/// tells besides.
+/// The client has another address, and bytes come over a path from there. The first ones are news of what the
+/// server tells besides.
 async fn move_to(connection: &Connection, monitor: &ManualMonitor, to: IpAddr) {
     monitor.set([to]);
     round_trip(connection, 1000).await;
@@ -174,8 +174,8 @@ fn note(said: &mut Vec<u8>, piece: &[u8]) {
     said.extend_from_slice(&piece[..room]);
 }
 
-/// Whether a ServerHello (RFC 8446 §4.1.3) takes a ticket: it has the extension `pre_shared_key`. `None` if that is not
-/// here as a whole.
+/// Whether a ServerHello (RFC 8446 §4.1.3) takes a ticket: it has the extension `pre_shared_key`. `None` if
+/// that is not here as a whole.
 fn is_resumed(answer: &[u8]) -> Option<bool> {
     // A record's header, a message's, version and random; then the session id, behind its length.
     let fixed = 5 + 4 + 2 + 32;
@@ -224,8 +224,8 @@ async fn each_path_of_a_client_names_another_token_and_only_strangers_name_the_s
         seen.extend(own);
     }
     let named = onlooker.named();
-    // The first of all is a stranger's. Where a machine is so busy that a path counts as failed, the client dials by the
-    // server's token once more, but not in each of the eight dials that are no strangers'.
+    // The first of all is a stranger's. Where a machine is so busy that a path counts as failed, the client
+    // dials by the server's token once more, but not in each of the eight dials that are no strangers'.
     assert_eq!(named[0], token);
     let strangers = 2;
     let of_token = named.iter().filter(|name| **name == token).count();
@@ -261,7 +261,8 @@ async fn a_client_whose_alias_a_relay_does_not_know_comes_by_the_servers_token()
     let (one, other) = (relay_endpoint(TEST, 1).await, relay_endpoint(TEST, 2).await);
     let [at_one, at_other] = [&one, &other].map(|relay| relay.addr().addrs[0]);
     let onlooker = Onlooker::start(ip(TEST, 9), at_one).await;
-    // Both say that they are there: of the aliases that the server has for that place, each relay knows its own.
+    // Both say that they are there: of the aliases that the server has for that place, each relay knows its
+    // own.
     let (one, other) = (relay_seen_at(one, onlooker.at).await, relay_seen_at(other, onlooker.at).await);
     let server = server_behind(TEST, 3, &[&one, &other]).await;
     let monitor = ManualMonitor::new([ip(TEST, 10)]);
@@ -283,8 +284,8 @@ async fn a_client_whose_alias_a_relay_does_not_know_comes_by_the_servers_token()
     assert_eq!(connection.peer_id(), server.endpoint.id());
 }
 
-/// Passes datagrams on between clients and `relay`, and notes what ids of the clients' packets name: whether it is a
-/// packet of a handshake, and the token.
+/// Passes datagrams on between clients and `relay`, and notes what ids of the clients' packets name: whether
+/// it is a packet of a handshake, and the token.
 async fn look_on(socket: UdpSocket, relay: SocketAddr, named: Arc<Mutex<Vec<(bool, RelayToken)>>>) {
     let socket = Arc::new(socket);
     let mut clients: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();

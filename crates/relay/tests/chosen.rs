@@ -79,8 +79,8 @@ fn is_direct(connection: &Connection) -> bool {
     paths.iter().any(|path| matches!(path.remote, Locator::Direct(_)) && path.state == PathState::Active)
 }
 
-/// Whether a search finds a port within that time, where the server's side, which would send to many of them, has a
-/// policy with this rule for its interface.
+/// Whether a search finds a port within that time, where the server's side, which would send to many of them,
+/// has a policy with this rule for its interface.
 fn meets(rule: &str, limit: Duration) -> bool {
     let homes = Homes::new(1);
     homes.gateways[0].set_kind(NatKind::Symmetric).unwrap();

@@ -1,5 +1,5 @@
-//! Crowds of strangers at a relay that runs in a process of its own, and honest peers beside them. A target of its
-//! own: it needs most of the files that a process may open.
+//! Crowds of strangers at a relay that runs in a process of its own, and honest peers beside them. A target
+//! of its own: it needs most of the files that a process may open.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod loopback;
@@ -159,8 +159,8 @@ async fn dial(test: u8, number: usize, to: SocketAddr) -> io::Result<TcpStream> 
     socket.connect(to).await
 }
 
-/// Opens `count` connections that begin with the bytes that `first` has for each, and waits until the relay has closed
-/// them. Each tells for how long it was there, `None` if it could not be opened.
+/// Opens `count` connections that begin with the bytes that `first` has for each, and waits until the relay
+/// has closed them. Each tells for how long it was there, `None` if it could not be opened.
 fn strangers(
     test: u8,
     count: usize,
@@ -217,7 +217,8 @@ async fn a_crowd_is_served(test: u8, server: &Served) -> Duration {
     clients.join_all().await.into_iter().max().unwrap()
 }
 
-/// A ClientHello with this server name, and as large as TLS makes it today (padded, RFC 7685). No server takes it.
+/// A ClientHello with this server name, and as large as TLS makes it today (padded, RFC 7685). No server
+/// takes it.
 fn false_hello(name: &str) -> Vec<u8> {
     let sized = |bytes: Vec<u8>| [&(bytes.len() as u16).to_be_bytes()[..], &bytes].concat();
     let extension = |kind: u16, body| [&kind.to_be_bytes()[..], &sized(body)].concat();
@@ -230,7 +231,8 @@ fn false_hello(name: &str) -> Vec<u8> {
     [&[22, 3, 1][..], &sized([&[1][..], &length, &body].concat())].concat()
 }
 
-/// What a client begins with that dials the server: the server answers, and waits for the client's next words.
+/// What a client begins with that dials the server: the server answers, and waits for the client's next
+/// words.
 async fn true_hello(test: u8, server: &Served) -> Vec<u8> {
     let listener = TcpListener::bind(SocketAddr::new(ip(test, 9), 0)).await.unwrap();
     let place = RelayedAddr { relay: listener.local_addr().unwrap(), token: server.token() };

@@ -174,7 +174,8 @@ async fn a_server_whose_relay_falls_silent_has_another_one_of_the_group_and_a_co
         noticed.elapsed()
     };
     let ((), took) = tokio::join!(round_trip(&connection, 100_000), replaced);
-    // Two seconds are promised. Twice that, because others use the machine, and how late tasks were is a sample.
+    // Two seconds are promised. Twice that, because others use the machine, and how late tasks were is a
+    // sample.
     assert!(took < 2 * (Duration::from_secs(2) + machine.lost()), "{took:?} after it was noticed");
     assert!(!relays_of(&server).contains(&used.relay), "nobody is told of the silent one");
     // And the others of the group have told that it is out.

@@ -71,7 +71,8 @@ fn a_relay_that_falls_silent_is_left_for_another_one() {
     assert!(passed_on(&download.relays[1 - used]) > 0);
 }
 
-/// A round trip takes 584 ms from end to end, half of that to the relay, where TCP would begin with another one.
+/// A round trip takes 584 ms from end to end, half of that to the relay, where TCP would begin with another
+/// one.
 #[test]
 fn through_a_relay_a_client_that_moves_is_echoed_after_one_round_trip_from_end_to_end() {
     if !require!() {

@@ -1,5 +1,5 @@
-//! How long gateways keep mappings is measured, and no more is sent than keeps them. They take five minutes: `make
-//! eval-reach`.
+//! How long gateways keep mappings is measured, and no more is sent than keeps them. They take five minutes:
+//! `make eval-reach`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../../transport/tests/lab_support/mod.rs"]
@@ -15,8 +15,8 @@ use lab_support::traffic::{Transfer, Way};
 use whimbrel_lab::require;
 use whimbrel_transport::{CarrierKind, Carriers, Config};
 
-/// A server behind a gateway whose mappings live for `lives`. Returns how often it uses its own once that is measured;
-/// afterwards it was idle for so long, and was reached over QUIC.
+/// A server behind a gateway whose mappings live for `lives`. Returns how often it uses its own once that is
+/// measured; afterwards it was idle for so long, and was reached over QUIC.
 fn measured(lives: Duration, within: Duration) -> Duration {
     let homes = Homes::new(1);
     homes.gateways[1].forget_idle_udp_after(lives).unwrap();

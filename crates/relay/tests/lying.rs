@@ -1,4 +1,5 @@
-//! Relays that lie: what they do with connections that they should pass on, and what they show to those who look on.
+//! Relays that lie: what they do with connections that they should pass on, and what they show to those who
+//! look on.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod loopback;
@@ -205,11 +206,13 @@ async fn a_relay_that_passes_a_client_on_to_another_server_is_noticed_and_the_co
     // The client has tickets of its server, and sends early data with them, which the other one cannot read.
     liar.lies(Lie::Swap(other.endpoint.addr().addrs[0]));
     liar.cut();
-    // By the honest relay, which the server has told it of: at once if that is nearer, or once it has seen through.
+    // By the honest relay, which the server has told it of: at once if that is nearer, or once it has seen
+    // through.
     round_trip(&connection, 300_000).await;
     assert!(!liar.carries(&connection), "{:?}", connection.stats().paths);
     assert_eq!(connection.peer_id(), server.endpoint.id());
-    // A client that has nowhere else to go is not connected, whether it has tickets and sends early data or not.
+    // A client that has nowhere else to go is not connected, whether it has tickets and sends early data or
+    // not.
     let stranger = tcp_client(140, 5).await;
     for dialler in [&client, &stranger] {
         let came = liar.came();
@@ -258,8 +261,8 @@ async fn a_relay_that_plays_first_flights_again_before_and_after_has_nothing_del
     assert_eq!(accepted, 2, "a copy of what opens a connection has opened another one");
 }
 
-/// Between a client and the relay: every seventh datagram is changed, every fifth comes twice, and every eleventh only
-/// after the ten that follow it, in both directions.
+/// Between a client and the relay: every seventh datagram is changed, every fifth comes twice, and every
+/// eleventh only after the ten that follow it, in both directions.
 async fn garble(inside: UdpSocket, relay: SocketAddr, outside: SocketAddr) {
     let socket = UdpSocket::bind(outside).await.unwrap();
     socket.connect(relay).await.unwrap();
@@ -358,7 +361,8 @@ async fn a_stolen_salt_reserves_a_token_of_the_thiefs_own_and_takes_nobody_away(
     round_trip(&reached, 1000).await;
 }
 
-/// What the ClientHellos say that went through a relay. A client that only measures the way to a relay says nothing.
+/// What the ClientHellos say that went through a relay. A client that only measures the way to a relay says
+/// nothing.
 fn names(liar: &Liar) -> Vec<Hello> {
     let first = liar.first.lock().unwrap();
     first.iter().filter(|first| !first.is_empty()).map(|first| hello::read(first)).collect()

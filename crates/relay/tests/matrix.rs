@@ -1,6 +1,6 @@
-//! All pairs of NAT gateways: every one is connected, no byte is wrong, and those that can be opened for each other
-//! are. `WHIMBREL_RUNS` (1) says how often each pair is tried, `WHIMBREL_SIZE` (8) how many MiB go through it in the
-//! first run; `make eval-reach` has 20 and 1024.
+//! All pairs of NAT gateways: every one is connected, no byte is wrong, and those that can be opened for each
+//! other are. `WHIMBREL_RUNS` (1) says how often each pair is tried, `WHIMBREL_SIZE` (8) how many MiB go
+//! through it in the first run; `make eval-reach` has 20 and 1024.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../../transport/tests/lab_support/mod.rs"]
@@ -98,8 +98,8 @@ impl Cell {
         }
     }
 
-    /// A direct path that can come does so within this: a machine may be busy. One that cannot come is waited for a
-    /// little.
+    /// A direct path that can come does so within this: a machine may be busy. One that cannot come is waited
+    /// for a little.
     fn patience(self, runs: u64) -> Duration {
         match self.expected() {
             Some("relayed") if runs > 1 => secs(10),

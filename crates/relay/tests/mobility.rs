@@ -1,5 +1,6 @@
-//! Moves between homes behind NAT gateways at the worst moments: while holes are punched, while a relay dies or sends
-//! its servers away, while the other side is away or asleep; a server that is started anew; a crowd whose relay dies.
+//! Moves between homes behind NAT gateways at the worst moments: while holes are punched, while a relay dies
+//! or sends its servers away, while the other side is away or asleep; a server that is started anew; a crowd
+//! whose relay dies.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../../transport/tests/lab_support/mod.rs"]
@@ -26,8 +27,8 @@ const SIZE: u64 = 4 << 20;
 const SURELY: Duration = Duration::from_secs(90);
 const CROWD: usize = 200;
 
-/// Has bytes go through a connection whose other relay is gone, and waits until this one says that it carries: what
-/// came before may have been sent to the end while the other one lived.
+/// Has bytes go through a connection whose other relay is gone, and waits until this one says that it
+/// carries: what came before may have been sent to the end while the other one lived.
 fn goes_through(relay: &Relay, homes: &Homes, connection: &Connection, server: &Server) {
     Transfer::start(&homes.client, connection, server, Way::Down, 64 << 10)
         .finish_within(&homes.client, SURELY);
@@ -65,7 +66,8 @@ fn moves_while_holes_are_punched(server_moves: bool) {
     let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, 256 << 10);
     let moving = if server_moves { &homes.server } else { &homes.client };
     moving.move_on();
-    // Looked at, not waited for as an event: on a busy machine the path may be there before the move, and stay.
+    // Looked at, not waited for as an event: on a busy machine the path may be there before the move, and
+    // stay.
     let begun = Instant::now();
     while !is_direct(&connection) {
         assert!(begun.elapsed() < SURELY, "no direct path");
@@ -237,7 +239,8 @@ fn a_connection_that_sleeps_while_both_sides_move_goes_on_at_the_exact_byte_behi
     let _ = homes.client.wait(connection.close(CloseCode::NONE, "", secs(5)));
 }
 
-/// More than any stock of spares. Nothing is said here of how long it takes: that is measured (`whimbrel-bench reach`).
+/// More than any stock of spares. Nothing is said here of how long it takes: that is measured
+/// (`whimbrel-bench reach`).
 #[test]
 fn two_hundred_connections_of_one_server_whose_relay_dies_are_all_back() {
     if !require!() {

@@ -1,5 +1,5 @@
-//! A gateway that lets in whatever is sent to a port that it shows: the server behind it can be dialled there, and says
-//! so, once two relays have found that out.
+//! A gateway that lets in whatever is sent to a port that it shows: the server behind it can be dialled
+//! there, and says so, once two relays have found that out.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../../transport/tests/lab_support/mod.rs"]

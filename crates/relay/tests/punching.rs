@@ -56,7 +56,8 @@ fn a_relayed_connection_is_direct_after_two_round_trips_and_again_after_moves_an
     transfer.finish(&homes.client);
 }
 
-/// Passes 8 MiB each way between a client and a server behind these gateways, and says which path carries then.
+/// Passes 8 MiB each way between a client and a server behind these gateways, and says which path carries
+/// then.
 fn passes(gateways: [Gateway; 2], handover: HandoverMode, patience: Duration) -> &'static str {
     let homes = homes_behind(gateways);
     let relay = homes.relay_at(0, HTTPS);
@@ -265,10 +266,11 @@ fn a_server_that_names_a_victim_has_a_few_packets_sent_there_by_its_client_and_n
             *(if size <= 64 { &mut punched } else { &mut dialled }) += 1;
         }
     }
-    // Five in each attempt: four and one each five seconds that the server may ask for, and the client's own two.
+    // Five in each attempt: four and one each five seconds that the server may ask for, and the client's own
+    // two.
     assert!((1..=5 * (4 + 2 + 2)).contains(&punched), "{punched} packets");
-    // What a server says is its address is dialled as well, as one that is named in a record or a ticket would be:
-    // with a few packets in each attempt, which are repeated more and more seldom.
+    // What a server says is its address is dialled as well, as one that is named in a record or a ticket
+    // would be: with a few packets in each attempt, which are repeated more and more seldom.
     assert!(dialled <= 300, "{dialled} packets");
     assert!(!is_direct(&connection));
 }

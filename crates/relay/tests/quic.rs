@@ -70,8 +70,8 @@ async fn quic_goes_through_a_relay_and_each_side_moves() {
     let stats = relay.stats();
     assert_eq!((stats.flows, stats.spliced), (1, 0), "{stats:?}");
     assert!(stats.bytes > 16 << 20, "{stats:?}");
-    // The client is another flow then: that its path is lost and that it has another address is told apart, and it
-    // may dial for each.
+    // The client is another flow then: that its path is lost and that it has another address is told apart,
+    // and it may dial for each.
     abroad.set([ip(109, 4)]);
     next_quic_path(&connection, first).await;
     round_trip(&connection, 100_000).await;
@@ -142,7 +142,8 @@ async fn a_relay_that_stops_sends_clients_of_quic_to_another_one_within_a_second
     let stopping = if first.stats().flows > 0 { &first } else { &second };
     let begun = Instant::now();
     stopping.drain(LIMIT).await;
-    // It waits until the server has told its clients, which takes half a second: with others on the machine, more.
+    // It waits until the server has told its clients, which takes half a second: with others on the machine,
+    // more.
     assert!(begun.elapsed() < LIMIT / 4, "the server has not answered");
     round_trip(&connection, 100_000).await;
     // Or it finds the server itself, whose own address it has been told: on this host that answers, too.

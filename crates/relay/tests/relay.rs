@@ -131,7 +131,8 @@ async fn a_relay_that_stops_sends_its_servers_and_clients_to_another_one_within_
     let stopping = if used(&first) { &first } else { &second };
     let begun = Instant::now();
     stopping.drain(LIMIT).await;
-    // It waits until the server has told its clients, which takes half a second: with others on the machine, more.
+    // It waits until the server has told its clients, which takes half a second: with others on the machine,
+    // more.
     assert!(begun.elapsed() < LIMIT / 4, "the server has not answered");
     server.held(1).await;
     assert_eq!(places(&server.behind().addrs).len(), 1, "its place is told to nobody any more");
@@ -255,7 +256,8 @@ async fn slow_strangers_are_cut_off_and_keep_nobody_out() {
     }
 }
 
-/// Between the client and the relay: passes everything on, and changes the byte `at` of what goes to the server.
+/// Between the client and the relay: passes everything on, and changes the byte `at` of what goes to the
+/// server.
 async fn corrupting(listener: TcpListener, relay: SocketAddr, at: usize) {
     while let Ok((mut client, _)) = listener.accept().await {
         let mut server = TcpStream::connect(relay).await.unwrap();
@@ -289,7 +291,8 @@ async fn a_relay_that_changes_a_byte_is_noticed_and_delivers_nothing_false() {
     server.held(1).await;
     let listener = TcpListener::bind(SocketAddr::new(ip(107, 9), 0)).await.unwrap();
     let place = whimbrel_base::RelayedAddr { relay: listener.local_addr().unwrap(), token: server.token() };
-    // Once in each connection, behind the handshake: the path breaks, another one is made, and no byte is wrong.
+    // Once in each connection, behind the handshake: the path breaks, another one is made, and no byte is
+    // wrong.
     tokio::spawn(corrupting(listener, relay.endpoint().addr().addrs[0], 100_000));
     let client = endpoint(107, 3).await;
     let target = EndpointAddr::new(server.endpoint.id(), place.pack());

@@ -1,5 +1,5 @@
-//! A relay goes on in place of another one on loopback, as a newer process would: with its sockets, what is under way
-//! between them, its reservations and its flows.
+//! A relay goes on in place of another one on loopback, as a newer process would: with its sockets, what is
+//! under way between them, its reservations and its flows.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod loopback;

@@ -168,8 +168,8 @@ impl Table {
         }
     }
 
-    /// Notes that a path failed. It is asked again now, and when the manager does not avoid that way any more.
-    /// False if it was noted before.
+    /// Notes that a path failed. It is asked again now, and when the manager does not avoid that way any
+    /// more. False if it was noted before.
     pub(crate) fn failed(&self, id: ConnectionId, tried: &Tried, now: Instant) -> bool {
         let mut table = self.lock();
         let Some(followed) = table.get_mut(&id) else { return false };

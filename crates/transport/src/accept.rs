@@ -57,8 +57,8 @@ trait Arrival: Sized + Send {
     fn refuse(self, code: CloseCode, reason: &str) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-/// The connection, if this endpoint has it. One that is being handed over to it is waited for, for as long as a
-/// handshake may take: its client was told to come, and would have to go away and come back.
+/// The connection, if this endpoint has it. One that is being handed over to it is waited for, for as long as
+/// a handshake may take: its client was told to come, and would have to go away and come back.
 async fn find(endpoint: &EndpointCore, id: &ConnectionId) -> Option<Arc<Shared>> {
     // In this order: whatever is not coming any more has been registered before, if it ever is.
     let coming = endpoint.coming.find(id);
@@ -227,8 +227,9 @@ fn refuse_join<A: Arrival>(arrival: A, owner: EndpointId, error: JoinError) -> R
     // Paths that were dialled at the same time may arrive in another order.
     if error == JoinError::PathIdReused {
         tracing::debug!(%error, "path refused");
-        // Its owner was let in before, and will use the tickets that it was given now: they are its newest. If its
-        // first flight was played before it came, the next one had better be of no use to anybody else.
+        // Its owner was let in before, and will use the tickets that it was given now: they are its newest.
+        // If its first flight was played before it came, the next one had better be of no use to anybody
+        // else.
         if arrival.peer() == Some(owner) && !arrival.sessions().came_in_vain() {
             arrival.sessions().admit(owner);
         }

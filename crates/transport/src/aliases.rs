@@ -9,19 +9,19 @@ use whimbrel_base::{EndpointId, RelayToken, RelayedAddr};
 
 /// Places for which aliases are kept.
 const MAX_PLACES: usize = 1024;
-/// Of these, places of one server: a list of what it tells has no more. One that tells others all the time must not
-/// have those of other servers forgotten.
+/// Of these, places of one server: a list of what it tells has no more. One that tells others all the time
+/// must not have those of other servers forgotten.
 const MAX_OF_SERVER: usize = 16;
 /// Aliases of one place: each connection to a server is told one.
 const MAX_EACH: usize = 4;
-/// So often one alias is named, and for so long since it was first: by what is dialled at the same moment over both
-/// carriers, or once more before the server has told the next one.
+/// So often one alias is named, and for so long since it was first: by what is dialled at the same moment
+/// over both carriers, or once more before the server has told the next one.
 const MOST: u8 = 3;
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Aliases by server and place. Each is for one path, so that an onlooker at one network learns nothing that could be
-/// known again at another; a server tells the next one on each path through a relay. Where there is none, or a path
-/// by one failed, the token serves that everybody may know.
+/// Aliases by server and place. Each is for one path, so that an onlooker at one network learns nothing that
+/// could be known again at another; a server tells the next one on each path through a relay. Where there is
+/// none, or a path by one failed, the token serves that everybody may know.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases(Mutex<HashMap<(EndpointId, RelayedAddr), VecDeque<Known>>>);
 
@@ -65,7 +65,8 @@ impl Aliases {
         }
     }
 
-    /// What is named to the relay when the server is dialled there: the newest alias, or the server's own token.
+    /// What is named to the relay when the server is dialled there: the newest alias, or the server's own
+    /// token.
     pub(crate) fn name(&self, server: EndpointId, place: RelayedAddr, now: Instant) -> RelayToken {
         let mut all = self.lock();
         let Some(of_place) = all.get_mut(&(server, place)) else { return place.token };
@@ -78,8 +79,8 @@ impl Aliases {
         known.alias
     }
 
-    /// A path to there has failed. The relay may not know its aliases, and says nothing of that: the next one is dialled
-    /// by the server's own token.
+    /// A path to there has failed. The relay may not know its aliases, and says nothing of that: the next one
+    /// is dialled by the server's own token.
     pub(crate) fn doubt(&self, server: EndpointId, place: RelayedAddr) {
         self.lock().remove(&(server, place));
     }

@@ -40,12 +40,12 @@ impl Allow {
         Self::Only(Arc::new(peers.into_iter().collect()))
     }
 
-    /// Whoever passes the check, which may take its time: a peer waits up to ten seconds, and nobody waits for
-    /// it but that peer.
+    /// Whoever passes the check, which may take its time: a peer waits up to ten seconds, and nobody waits
+    /// for it but that peer.
     ///
     /// It is asked when a connection is opened or handed over to another key, and no more: a connection that
-    /// exists keeps its right, also to come back with another path. To take the right back, end the connection
-    /// ([`Connection::abort`](crate::Connection::abort)); what was ended can't come back.
+    /// exists keeps its right, also to come back with another path. To take the right back, end the
+    /// connection ([`Connection::abort`](crate::Connection::abort)); what was ended can't come back.
     ///
     /// ```
     /// # use whimbrel_transport::Allow;

@@ -35,7 +35,8 @@ impl Announcements {
 
     /// The host's addresses are these now; those in `reachable` are announced.
     pub(crate) fn update(&self, set: &AddressSet, reachable: &[SocketAddr], policy: &PathPolicy) {
-        // What an interface is may have to be asked of the kernel. Connections that are locked wait for this lock.
+        // What an interface is may have to be asked of the kernel. Connections that are locked wait for this
+        // lock.
         let interfaces: Vec<_> = set.addresses.iter().map(|local| policy.interface(local)).collect();
         let present: Vec<Arc<str>> = interfaces.iter().map(|interface| interface.name.clone()).collect();
         let mut stated = self.lock();

@@ -34,8 +34,8 @@ fn reviving(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) -> Revive {
     })
 }
 
-/// Moves a connection's bytes until it is over and has left the registry, or rests: whoever wants something of it
-/// then has it driven again. May change over from one task to another.
+/// Moves a connection's bytes until it is over and has left the registry, or rests: whoever wants something
+/// of it then has it driven again. May change over from one task to another.
 pub(crate) fn driving(
     endpoint: Arc<EndpointCore>,
     shared: Arc<Shared>,

@@ -41,8 +41,8 @@ pub struct Config {
     pub max_connections_per_peer: usize,
     /// Bytes kept for one peer's accepted connections, written and not acknowledged or received and not read,
     /// with or without a path. Beyond that the peer's longest detached connection is given up, or the one
-    /// that holds most. Default 512 MiB: sixteen connections with full windows and buffers, or one with as much as
-    /// streams that are not read may hold.
+    /// that holds most. Default 512 MiB: sixteen connections with full windows and buffers, or one with as
+    /// much as streams that are not read may hold.
     pub max_bytes_per_peer: u64,
     /// Bytes kept for connections that have no path; the peer that holds most of it gives its longest
     /// detached connection up. Default 256 MiB.
@@ -76,13 +76,14 @@ pub struct Config {
     pub paths: PathPolicy,
     /// Which carriers are dialled with. Default [`Carriers::Auto`].
     pub carriers: Carriers,
-    /// Look for a direct path while one through a relay carries. Without, the peer is not told where this side is
-    /// seen, and a connection that has begun through a relay stays there until its path is lost. Default true.
-    pub direct_paths: bool,
-    /// Tell in records and tickets where this host is in its private networks, and peers where it went there. Without,
-    /// only what is [advertised](crate::Builder::advertise), mapped by a router or public is told, and places behind
-    /// relays. A peer that was let in through a relay still hears of the others, where a direct path is looked for.
+    /// Look for a direct path while one through a relay carries. Without, the peer is not told where this
+    /// side is seen, and a connection that has begun through a relay stays there until its path is lost.
     /// Default true.
+    pub direct_paths: bool,
+    /// Tell in records and tickets where this host is in its private networks, and peers where it went there.
+    /// Without, only what is [advertised](crate::Builder::advertise), mapped by a router or public is told,
+    /// and places behind relays. A peer that was let in through a relay still hears of the others, where a
+    /// direct path is looked for. Default true.
     pub private_addresses: bool,
     /// An HTTP proxy that is asked, over TCP, for places that do not answer directly. Default none.
     pub http_proxy: Option<Arc<HttpProxy>>,

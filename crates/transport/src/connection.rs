@@ -68,9 +68,10 @@ impl Connection {
         self.shared().peer()
     }
 
-    /// To whom the peer may hand its end of this connection over. Unless this is said, a peer that dialled may hand
-    /// it to whom the listener would let in, were it to connect itself ([`ListenOptions::allow`]); and one that was
-    /// dialled to any key, by its own key's signed word. With [`Allow::check`] the application is asked each time.
+    /// To whom the peer may hand its end of this connection over. Unless this is said, a peer that dialled
+    /// may hand it to whom the listener would let in, were it to connect itself ([`ListenOptions::allow`]);
+    /// and one that was dialled to any key, by its own key's signed word. With [`Allow::check`] the
+    /// application is asked each time.
     ///
     /// [`ListenOptions::allow`]: crate::ListenOptions::allow
     pub fn allow_hand_over(&self, to: Allow) {
@@ -108,8 +109,8 @@ impl Connection {
     }
 
     /// Ends the connection at once; what was not delivered yet is dropped. Does not wait: whoever reads,
-    /// writes, opens or accepts streams fails now, and so do senders and receivers of messages, though the peer
-    /// may be out of reach and be told later.
+    /// writes, opens or accepts streams fails now, and so do senders and receivers of messages, though the
+    /// peer may be out of reach and be told later.
     pub fn abort(&self, code: CloseCode, reason: &str) {
         self.shared().with(|state| {
             state.engine.abort(code, reason);

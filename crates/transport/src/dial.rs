@@ -51,7 +51,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Whether it may lead between these places. Where routes choose, they may choose what another candidate binds.
+    /// Whether it may lead between these places. Where routes choose, they may choose what another candidate
+    /// binds.
     pub(crate) fn may_lead(&self, from: IpAddr, to: Locator) -> bool {
         self.remote == to && self.local.as_ref().is_none_or(|local| local.ip == from)
     }

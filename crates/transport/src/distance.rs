@@ -1,5 +1,5 @@
-//! How far the relays of servers are from here: of several that a server names, the one nearest to both is dialled
-//! first.
+//! How far the relays of servers are from here: of several that a server names, the one nearest to both is
+//! dialled first.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -41,16 +41,16 @@ impl Distances {
         known.places.insert(place, (rtt, now));
     }
 
-    /// A round trip to a relay took so long. Counts only if it was [to be measured](Self::to_measure) since the last
-    /// move.
+    /// A round trip to a relay took so long. Counts only if it was [to be measured](Self::to_measure) since
+    /// the last move.
     pub(crate) fn note_relay(&self, relay: SocketAddr, rtt: Duration) {
         if let Some((known, _)) = self.lock().relays.get_mut(&relay) {
             *known = Some(rtt);
         }
     }
 
-    /// The relays of a server that are to be measured now, because it has several. They are not named again for ten
-    /// minutes, whatever comes of it.
+    /// The relays of a server that are to be measured now, because it has several. They are not named again
+    /// for ten minutes, whatever comes of it.
     pub(crate) fn to_measure(&self, places: &[Locator], now: Instant) -> Vec<SocketAddr> {
         let mut relays: Vec<SocketAddr> = Vec::new();
         for place in places.iter().filter_map(Locator::relayed) {
@@ -96,9 +96,10 @@ impl Distances {
 }
 
 impl Known {
-    /// The round trip through a relay to the server behind it, as far as can be told: it was measured, or the way from
-    /// here to the relay was. Then the server is taken to be as far from this relay as from the nearest one of which
-    /// that is known, for it names those that are near itself; and where it is known of none, all count alike.
+    /// The round trip through a relay to the server behind it, as far as can be told: it was measured, or the
+    /// way from here to the relay was. Then the server is taken to be as far from this relay as from the
+    /// nearest one of which that is known, for it names those that are near itself; and where it is known of
+    /// none, all count alike.
     fn distance(&self, place: RelayedAddr, now: Instant) -> Option<Duration> {
         if let Some(whole) = self.whole(&place, now) {
             return Some(whole);
@@ -132,8 +133,9 @@ fn is_fresh(at: Instant, now: Instant) -> bool {
     now.saturating_duration_since(at) < EXPIRY
 }
 
-/// Puts those places behind relays whose distance is known in its order, in the positions that they have among all.
-/// The order in which they are given, the server's, stands among those that are about as far. A pure function.
+/// Puts those places behind relays whose distance is known in its order, in the positions that they have
+/// among all. The order in which they are given, the server's, stands among those that are about as far. A
+/// pure function.
 fn nearest_first(
     mut places: Vec<Locator>,
     distance: impl Fn(RelayedAddr) -> Option<Duration>,

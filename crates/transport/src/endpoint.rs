@@ -121,7 +121,8 @@ impl Endpoint {
         self.reach(target.into_target()?).await
     }
 
-    // Made here, and not inlined: async code of this crate that another one polls is compiled there once more.
+    // Made here, and not inlined: async code of this crate that another one polls is compiled there once
+    // more.
     #[inline(never)]
     fn reach(&self, target: Target) -> BoxFuture<'_, Result<Connection, ConnectError>> {
         Box::pin(async move {
@@ -202,10 +203,12 @@ impl Endpoint {
         Ok((Connection::new(shared, name), supply))
     }
 
-    /// Listens, with options that say under which name and for whom. A name is registered before this returns.
+    /// Listens, with options that say under which name and for whom. A name is registered before this
+    /// returns.
     ///
     /// # Errors
-    /// [`ListenError`] if nobody would be let in, the sockets cannot be bound or the name cannot be registered.
+    /// [`ListenError`] if nobody would be let in, the sockets cannot be bound or the name cannot be
+    /// registered.
     pub async fn listen(&self, options: ListenOptions) -> Result<Listener, ListenError> {
         let inner = self.inner();
         if inner.life.is_closed() {
@@ -289,8 +292,8 @@ impl Endpoint {
         said.unwrap_or_else(|| (PathPolicy::clone(&inner.policy), inner.config.handover))
     }
 
-    /// Says how connections that are dialled from now on use their paths, instead of what the endpoint was bound
-    /// with. Those that there are stay as they are: [`path_control`](Self::path_control) changes them.
+    /// Says how connections that are dialled from now on use their paths, instead of what the endpoint was
+    /// bound with. Those that there are stay as they are: [`path_control`](Self::path_control) changes them.
     pub fn set_paths(&self, policy: impl Into<PathPolicy>, mode: HandoverMode) {
         *lock(&self.inner().dialled) = Some((policy.into(), mode));
     }

@@ -209,8 +209,8 @@ impl EndpointCore {
         });
     }
 
-    /// A client has come. If that was through a relay, the tokens that it had been told may be used up: it is told
-    /// others.
+    /// A client has come. If that was through a relay, the tokens that it had been told may be used up: it is
+    /// told others.
     pub(crate) fn renew_aliases(&self, shared: &Shared, is_relayed: bool) {
         if self.places.relayed().is_empty() {
             return;
@@ -320,8 +320,8 @@ impl EndpointCore {
     }
 
     pub(crate) fn has(&self, set: &AddressSet, ip: IpAddr) -> bool {
-        // All of 127/8 belongs to every host, although only 127.0.0.1 is listed. A path that is at no address in
-        // particular, because a relay's packets follow this host, stays.
+        // All of 127/8 belongs to every host, although only 127.0.0.1 is listed. A path that is at no address
+        // in particular, because a relay's packets follow this host, stays.
         set.contains(ip) || ip.is_unspecified() || (ip.is_loopback() && !self.is_exclusive())
     }
 

@@ -98,8 +98,8 @@ pub enum HandOverError {
     /// The peer does not take the new owner.
     #[error("the connection ended before its peer had taken the new owner: {0}")]
     NotTaken(CloseReason),
-    /// It took too long. The connection goes on where it was, unless the peer has taken the new owner at the last
-    /// moment: then it ends there with [`CloseCode::SUPERSEDED`].
+    /// It took too long. The connection goes on where it was, unless the peer has taken the new owner at the
+    /// last moment: then it ends there with [`CloseCode::SUPERSEDED`].
     #[error("the hand-over was not done in time; is the peer in reach of the new owner?")]
     TimedOut,
 }

@@ -6,9 +6,9 @@ use std::os::fd::BorrowedFd;
 
 use tokio::net::TcpStream;
 
-/// Looks at what TCP connections that come in send first, and takes over those that are not for this endpoint.
-/// Until then each of them holds a place among the peers in their handshake, with their bounds in number and
-/// time; one that has said enough when it is accepted needs none.
+/// Looks at what TCP connections that come in send first, and takes over those that are not for this
+/// endpoint. Until then each of them holds a place among the peers in their handshake, with their bounds in
+/// number and time; one that has said enough when it is accepted needs none.
 pub trait Front: Send + Sync + 'static {
     /// Sets on a TCP socket what one needs that is [taken](Self::take), beside what the endpoint sets. On a
     /// listener, where those that come from then on have it from there; otherwise on each before it is taken.
@@ -29,9 +29,9 @@ pub trait Front: Send + Sync + 'static {
     /// that accepts others which calls.
     fn take(&self, fronted: Fronted);
 
-    /// The endpoint [lets nobody in any more](crate::Endpoint::stop_listening), and it could not be told yet what is
-    /// to be done with this connection: whoever goes on has it [looked at](crate::Endpoint::accept_fronted) further.
-    /// Must not block. By default it ends.
+    /// The endpoint [lets nobody in any more](crate::Endpoint::stop_listening), and it could not be told yet
+    /// what is to be done with this connection: whoever goes on has it [looked
+    /// at](crate::Endpoint::accept_fronted) further. Must not block. By default it ends.
     fn leave(&self, fronted: Fronted) {
         drop(fronted);
     }

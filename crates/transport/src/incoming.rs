@@ -19,8 +19,8 @@ pub(crate) struct Caller {
     pub(crate) by_ticket: bool,
 }
 
-/// A peer that wants to connect: its key is proved, nothing else has happened. It waits for up to ten seconds,
-/// and is refused if this is dropped.
+/// A peer that wants to connect: its key is proved, nothing else has happened. It waits for up to ten
+/// seconds, and is refused if this is dropped.
 #[derive(Debug)]
 #[must_use = "the peer is refused when this is dropped"]
 pub struct Incoming {

@@ -50,8 +50,8 @@ impl Connection {
     }
 }
 
-/// Carries what journals on both sides of a connection have to say to each other: two reliable, sequenced flows
-/// each way. Keeps the connection alive.
+/// Carries what journals on both sides of a connection have to say to each other: two reliable, sequenced
+/// flows each way. Keeps the connection alive.
 #[derive(Debug, Clone)]
 pub struct JournalChannel {
     notes: Flow,

@@ -41,8 +41,9 @@ impl RateControl {
 
 impl Connection {
     /// Limits what this side sends, streams and messages over all paths together; `None` lifts the limit.
-    /// Holds from the next byte on, within 3 % over ten seconds. What goes beyond it waits: writers and senders
-    /// are held back, and nothing is dropped but messages that outlive their own lifetime. Does not wait.
+    /// Holds from the next byte on, within 3 % over ten seconds. What goes beyond it waits: writers and
+    /// senders are held back, and nothing is dropped but messages that outlive their own lifetime. Does not
+    /// wait.
     ///
     /// ```
     /// # use whimbrel_transport::{Allow, Endpoint, ListenOptions, RateLimit};
@@ -66,8 +67,8 @@ impl Connection {
         self.rate_control().set_urgency_limit(urgency, limit);
     }
 
-    /// Sets how long this side waits for what, from now on. Does not wait. An endpoint's connections begin with
-    /// [`Config::timeouts`](crate::Config::timeouts).
+    /// Sets how long this side waits for what, from now on. Does not wait. An endpoint's connections begin
+    /// with [`Config::timeouts`](crate::Config::timeouts).
     ///
     /// # Errors
     /// [`BadTimeout`] if one lies outside of its range; nothing is changed then.

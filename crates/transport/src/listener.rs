@@ -45,9 +45,9 @@ impl Listener {
         }
     }
 
-    /// The next peer that wants to connect, to let it in or not; `None` once the endpoint is closed. Where the
-    /// listener does not [ask first](crate::ListenOptions::ask_first), the peer has been let in by its options
-    /// already, and to refuse it is to close its connection. Cancel-safe.
+    /// The next peer that wants to connect, to let it in or not; `None` once the endpoint is closed. Where
+    /// the listener does not [ask first](crate::ListenOptions::ask_first), the peer has been let in by its
+    /// options already, and to refuse it is to close its connection. Cancel-safe.
     pub async fn incoming(&mut self) -> Option<Incoming> {
         match &mut self.arrivals {
             Arrivals::Accepted(connections) => connections.recv().await.map(Incoming::from),

@@ -153,8 +153,8 @@ pub enum Extent {
     NextHop,
 }
 
-/// A direct place is shown as its address, one behind a relay as `relay 192.0.2.1:443 for TOKEN`; what is dialled
-/// through an HTTP proxy has that behind it.
+/// A direct place is shown as its address, one behind a relay as `relay 192.0.2.1:443 for TOKEN`; what is
+/// dialled through an HTTP proxy has that behind it.
 impl fmt::Display for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

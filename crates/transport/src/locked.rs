@@ -1,5 +1,6 @@
-//! Whether this thread has the lock on a connection. The kernel is not asked for anything meanwhile: everything else
-//! that wants something of the connection would wait for its answer. Builds for debugging and tests see to it.
+//! Whether this thread has the lock on a connection. The kernel is not asked for anything meanwhile:
+//! everything else that wants something of the connection would wait for its answer. Builds for debugging and
+//! tests see to it.
 
 #[cfg(any(test, debug_assertions))]
 use std::cell::Cell;
@@ -36,8 +37,8 @@ impl Drop for Holding {
     }
 }
 
-/// The kernel is asked for something. Panics in builds for debugging and tests if this thread has the lock on a
-/// connection.
+/// The kernel is asked for something. Panics in builds for debugging and tests if this thread has the lock on
+/// a connection.
 pub(crate) fn asks_the_kernel() {
     #[cfg(any(test, debug_assertions))]
     {

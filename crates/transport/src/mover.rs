@@ -209,13 +209,13 @@ impl Mover {
                 biased;
                 result = &mut attempt => return result,
                 () = self.shared().mover.changed() => {
-                    // A suspect path may have come back, or the connection may be over. But the attempt's own path
-                    // may have come up since it was looked at.
+                    // A suspect path may have come back, or the connection may be over. But the attempt's own
+                    // path may have come up since it was looked at.
                     if !self.shared().needs_path() && !self.joiner.is_up(&opened) {
                         return Ok(());
                     }
-                    // A path may have been answered and lost before anybody looked: from then on the server may
-                    // call us.
+                    // A path may have been answered and lost before anybody looked: from then on the server
+                    // may call us.
                     self.endpoint().registry.add_tag(&self.joiner.shared);
                     self.weigh_new_owner();
                     continue;
@@ -302,8 +302,8 @@ impl Mover {
         true
     }
 
-    /// The server's owner may have said that its end goes to another key: looks for that one from now on, if the
-    /// application lets it have the connection.
+    /// The server's owner may have said that its end goes to another key: looks for that one from now on, if
+    /// the application lets it have the connection.
     fn weigh_new_owner(&self) {
         let Some(assigned) = self.shared().lock().assigned.take() else { return };
         let (id, addresses) = *assigned;

@@ -22,8 +22,8 @@ const FIRST_REPEAT: Duration = Duration::from_millis(100);
 const LONGEST_FIRST_REPEAT: Duration = Duration::from_secs(1);
 /// 100 ms, 200 ms, …: the last waits for about 51 s.
 const REPEATS: u32 = 10;
-/// A connection that was read back, and that the client has not come to since, calls so often: the client may have
-/// been out of reach, or may have gone on with another copy.
+/// A connection that was read back, and that the client has not come to since, calls so often: the client may
+/// have been out of reach, or may have gone on with another copy.
 const CALL_AGAIN: Duration = Duration::from_secs(120);
 /// How often it is looked whether a client that has joined hears this side.
 const LOOK: Duration = Duration::from_millis(20);
@@ -86,8 +86,8 @@ fn take(endpoint: &EndpointCore, datagram: &[u8], from: SocketAddr) -> Option<Ve
     }
 }
 
-/// Takes a datagram that was made with the key before a side was read back. A copy of the server that calls its
-/// client, which goes on with another copy, is told so.
+/// Takes a datagram that was made with the key before a side was read back. A copy of the server that calls
+/// its client, which goes on with another copy, is told so.
 fn take_of_before(shared: &Shared, datagram: &[u8]) -> Option<Vec<u8>> {
     if let Some((key, superseded)) = shared.lock().engine.superseded_copy() {
         let calls = |notice: &Notice| matches!(notice, Notice::Moved { .. } | Notice::HandedOver { .. });
@@ -123,7 +123,8 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
             if was_its_own {
                 state.lose_path(Instant::now(), path, DownCause::PeerMoved);
             } else {
-                // The outside of a gateway, which the server does not know, or a relay: it may still lead there.
+                // The outside of a gateway, which the server does not know, or a relay: it may still lead
+                // there.
                 state.engine.ping(Instant::now(), path);
             }
         }
@@ -196,9 +197,9 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     }
 }
 
-/// Waits until the client has joined once more and hears this side, or the connection is over: no notice is needed
-/// then. A JOIN alone may have been on its way to where this endpoint was before, on a path that the client has given
-/// up. Cancel-safe.
+/// Waits until the client has joined once more and hears this side, or the connection is over: no notice is
+/// needed then. A JOIN alone may have been on its way to where this endpoint was before, on a path that the
+/// client has given up. Cancel-safe.
 async fn is_back(shared: &Shared, joined: u64) {
     loop {
         let changed = shared.news.of_paths();

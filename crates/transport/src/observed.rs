@@ -1,5 +1,5 @@
-//! Where others see this endpoint's UDP sockets: asked by STUN of relays, from the sockets themselves, because a
-//! NAT gateway gives each socket an address of its own.
+//! Where others see this endpoint's UDP sockets: asked by STUN of relays, from the sockets themselves,
+//! because a NAT gateway gives each socket an address of its own.
 
 mod lifetime;
 mod openness;
@@ -21,8 +21,8 @@ const MAX_SERVERS: usize = 8;
 /// A request that was not answered is sent again after this, then after twice as long, …
 const FIRST_REPEAT: Duration = Duration::from_millis(100);
 const REPEATS: u32 = 6;
-/// NAT gateways forget UDP mappings after 30 s and more (RFC 4787 REQ-5 asks for two minutes). Used until it is
-/// measured.
+/// NAT gateways forget UDP mappings after 30 s and more (RFC 4787 REQ-5 asks for two minutes). Used until it
+/// is measured.
 const KEEP_ALIVE: Duration = Duration::from_secs(25);
 /// An answer that is no older need not be asked for again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -202,8 +202,8 @@ impl Observed {
         self.lifetimes().refresh(seen.ip())
     }
 
-    /// A server that is kept, the gateway that it sees this endpoint behind, and for how long a mapping there is to be
-    /// left idle to learn whether it is kept.
+    /// A server that is kept, the gateway that it sees this endpoint behind, and for how long a mapping there
+    /// is to be left idle to learn whether it is kept.
     pub(crate) fn unmeasured(&self) -> Option<(SocketAddr, IpAddr, Duration)> {
         let seen: Vec<_> = {
             let servers = self.lock();

@@ -16,7 +16,8 @@ pub(crate) use open::try_gateways;
 pub(crate) use probe::measure;
 pub(crate) use vantage::answer_beside;
 
-/// Asks those that are to be asked, and tells clients behind relays what has changed, until its task is aborted.
+/// Asks those that are to be asked, and tells clients behind relays what has changed, until its task is
+/// aborted.
 pub(crate) async fn ask(core: Arc<EndpointCore>) {
     let mut seen = core.observed.watch();
     loop {

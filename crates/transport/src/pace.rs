@@ -9,8 +9,8 @@ const BURST: u32 = 250;
 const PER_SECOND: u32 = 1000;
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND as u64);
 
-/// Gives each datagram its turn, in the order in which they ask. Whoever asks waits for its turn before it asks
-/// again, so that no more are ahead than there are connections.
+/// Gives each datagram its turn, in the order in which they ask. Whoever asks waits for its turn before it
+/// asks again, so that no more are ahead than there are connections.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// When the next turn would be if none had been left out.

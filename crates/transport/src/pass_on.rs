@@ -1,5 +1,5 @@
-//! An endpoint that another one goes on with, in this process or another one of this host: no connection is lost,
-//! and nobody who comes meanwhile is turned away.
+//! An endpoint that another one goes on with, in this process or another one of this host: no connection is
+//! lost, and nobody who comes meanwhile is turned away.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ const LOOK: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PassedOn {
-    /// Its sockets, for [`Builder::sockets`](crate::Builder::sockets). Who comes meanwhile waits in them. `None` if
-    /// they are closed already.
+    /// Its sockets, for [`Builder::sockets`](crate::Builder::sockets). Who comes meanwhile waits in them.
+    /// `None` if they are closed already.
     pub sockets: Option<OpenSockets>,
     /// Its connections, for [`Endpoint::wake`].
     pub connections: Vec<(ConnectionId, Suspended)>,
@@ -55,11 +55,12 @@ impl Endpoint {
 
 impl Leaving {
     /// Ends the endpoint so that another one goes on with `connections`. They are put to sleep as by
-    /// [`Connection::suspend`], but their peers are not told: to them it looks like a path that broke. Those that are
-    /// not established, and all that are not passed on, end in order. Takes a quarter of a second at most.
+    /// [`Connection::suspend`], but their peers are not told: to them it looks like a path that broke. Those
+    /// that are not established, and all that are not passed on, end in order. Takes a quarter of a second at
+    /// most.
     ///
-    /// Until the other endpoint goes on nothing is lost, and this process may [do so itself](Endpoint::wake) if
-    /// that one does not.
+    /// Until the other endpoint goes on nothing is lost, and this process may [do so itself](Endpoint::wake)
+    /// if that one does not.
     pub async fn pass_on(self, connections: &[Connection]) -> PassedOn {
         let Self { endpoint, sockets } = self;
         let core = endpoint.inner();

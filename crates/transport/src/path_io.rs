@@ -165,7 +165,8 @@ impl PathIo {
         }
     }
 
-    /// Something that was sent has not even arrived, as far as the kernels know. False if that cannot be told.
+    /// Something that was sent has not even arrived, as far as the kernels know. False if that cannot be
+    /// told.
     pub(crate) fn is_unheard(&self) -> bool {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.is_unheard(),

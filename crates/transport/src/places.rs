@@ -80,7 +80,8 @@ impl Places {
         self.advertised.iter().copied().chain(mapped).collect()
     }
 
-    /// As [`stated`](Self::stated), for one client, which is `told` a token of its own for each place behind a relay.
+    /// As [`stated`](Self::stated), for one client, which is `told` a token of its own for each place behind
+    /// a relay.
     pub(crate) fn stated_to(
         &self,
         told: &mut Vec<Aliased>,

@@ -106,8 +106,8 @@ impl Publisher {
         while addresses.changed().await.is_ok() && self.present() == before {}
     }
 
-    /// Publishes anew at each change of address, and as a sign of life well before the record expires; soon if
-    /// the record was not `told` yet.
+    /// Publishes anew at each change of address, and as a sign of life well before the record expires; soon
+    /// if the record was not `told` yet.
     async fn keep(mut self, mut record: SignedRecord, mut told: bool) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -166,8 +166,8 @@ impl Publisher {
     }
 }
 
-/// Whether a new record is due, because the present one's own end comes near: nearer than half of the time that
-/// a record may have, or than a lifetime, in which there are three signs of life.
+/// Whether a new record is due, because the present one's own end comes near: nearer than half of the time
+/// that a record may have, or than a lifetime, in which there are three signs of life.
 fn ends_soon(record: &SignedRecord, lifetime: Duration, now: UnixTime) -> bool {
     record.record().expires.since(now) < (MAX_LIFETIME / 2).max(lifetime)
 }

@@ -1,5 +1,5 @@
-//! Packets that open the NAT gateways of both sides for each other, over the endpoint's own UDP sockets. What may
-//! be sent to, when, and how often is [decided](whimbrel_proto::punching) by pure rules.
+//! Packets that open the NAT gateways of both sides for each other, over the endpoint's own UDP sockets. What
+//! may be sent to, when, and how often is [decided](whimbrel_proto::punching) by pure rules.
 
 mod search;
 
@@ -26,7 +26,8 @@ impl EndpointCore {
     /// Where this endpoint's UDP sockets may be reached, as the peer is told: where they are seen first.
     pub(crate) fn candidates(&self, shared: &Shared) -> Vec<SocketAddr> {
         let mut all = self.observed.list();
-        // Of a family of which STUN tells nothing: a host behind a gateway that keeps ports, as clouds have it.
+        // Of a family of which STUN tells nothing: a host behind a gateway that keeps ports, as clouds have
+        // it.
         for ip in self.seen_at(shared) {
             if !all.iter().any(|at| at.is_ipv4() == ip.is_ipv4()) {
                 all.push(SocketAddr::new(ip, self.port()));
@@ -41,7 +42,8 @@ impl EndpointCore {
         all
     }
 
-    /// Where this host is seen by the peer, who may say to itself what it likes, and by this endpoint's relays.
+    /// Where this host is seen by the peer, who may say to itself what it likes, and by this endpoint's
+    /// relays.
     fn seen_at(&self, shared: &Shared) -> Vec<IpAddr> {
         let relays: Vec<Locator> =
             self.places.relayed().iter().map(|place| Locator::Direct(place.relay)).collect();
@@ -73,8 +75,8 @@ fn relays<'p>(paths: impl IntoIterator<Item = &'p Arc<PathIo>>) -> Vec<IpAddr> {
     paths.into_iter().filter_map(|path| path.remote.relayed()).map(|place| place.relay.ip()).collect()
 }
 
-/// Sends to the peer's candidates, then searches for a port where that may help. Answers of the peer are heard
-/// meanwhile. Returns a socket of a search that the peer was heard on.
+/// Sends to the peer's candidates, then searches for a port where that may help. Answers of the peer are
+/// heard meanwhile. Returns a socket of a search that the peer was heard on.
 pub(crate) async fn attempt(core: &EndpointCore, shared: &Shared, may: May<'_>) -> Option<Found> {
     let _attempt = PunchingFor::begin(shared);
     punch(core, shared, may).await;

@@ -170,9 +170,9 @@ impl Registry {
         inner.accepted.all().len() == 0 && inner.dialled.is_empty()
     }
 
-    /// Counts what all accepted connections hold, for what their tasks have not noted, has those that rest go on
-    /// whose time has come, and keeps what detached ones hold below its limit: the peer that holds most of it
-    /// gives its longest detached one up. Cancel-safe.
+    /// Counts what all accepted connections hold, for what their tasks have not noted, has those that rest go
+    /// on whose time has come, and keeps what detached ones hold below its limit: the peer that holds most of
+    /// it gives its longest detached one up. Cancel-safe.
     pub(crate) async fn keep_house(&self) {
         let now = Instant::now();
         for some in self.accepted().chunks(COUNTED_TOGETHER) {

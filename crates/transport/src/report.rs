@@ -105,8 +105,8 @@ pub enum ConnectionEvent {
     PeerSuspended,
     /// The peer is awake again, perhaps on another host.
     PeerResumed,
-    /// The peer's end went over to another key, by the signed word of the key before. From now on the peer is known
-    /// by the new one.
+    /// The peer's end went over to another key, by the signed word of the key before. From now on the peer is
+    /// known by the new one.
     PeerHandedOver {
         /// The peer's key until now.
         from: EndpointId,
@@ -146,8 +146,8 @@ pub enum EndpointEvent {
         /// Which side this is: the client dialled.
         side: Side,
     },
-    /// An attempt at a connection failed: the peer refused or was not reached, the name was not found, or this
-    /// side refused the peer.
+    /// An attempt at a connection failed: the peer refused or was not reached, the name was not found, or
+    /// this side refused the peer.
     Failed {
         /// Who is, or would have been, at the other end, where known.
         peer: Option<EndpointId>,
@@ -253,8 +253,8 @@ pub struct ConnectionStats {
     pub last_recovery: Option<Duration>,
     /// For how long no path has worked, if none does.
     pub unreachable: Option<Duration>,
-    /// A direct path is being looked for at this moment, while one through a relay carries: this side sends or dials
-    /// for it.
+    /// A direct path is being looked for at this moment, while one through a relay carries: this side sends
+    /// or dials for it.
     pub looks_for_direct: bool,
     /// The paths.
     pub paths: Vec<PathInfo>,

@@ -23,14 +23,14 @@ pub trait Resolver: Send + Sync + 'static {
     /// Makes a record known. Returns once the service has stored it.
     fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>>;
 
-    /// Where an endpoint is that is known by its id only. Whoever is dialled there proves the id, so an answer
-    /// needs no signature. By default nobody knows.
+    /// Where an endpoint is that is known by its id only. Whoever is dialled there proves the id, so an
+    /// answer needs no signature. By default nobody knows.
     fn find(&self, _id: EndpointId) -> BoxFuture<'_, Result<EndpointAddr, ResolveError>> {
         Box::pin(std::future::ready(Err(ResolveError::NotFound)))
     }
 
-    /// A delegation that the user of this endpoint's name made in place of `present`, if there is one: for the
-    /// same name and key, by the same issuer, verified, and ending later. By default there is none.
+    /// A delegation that the user of this endpoint's name made in place of `present`, if there is one: for
+    /// the same name and key, by the same issuer, verified, and ending later. By default there is none.
     fn renewed<'a>(
         &'a self,
         present: &'a Delegation,

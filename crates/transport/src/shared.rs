@@ -123,8 +123,8 @@ impl Shared {
         *self.heirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(heirs));
     }
 
-    /// Client: the key that the next attempt looks for. A server that may have another one by now is looked for
-    /// under both in turn, since nothing tells which of the two will come.
+    /// Client: the key that the next attempt looks for. A server that may have another one by now is looked
+    /// for under both in turn, since nothing tells which of the two will come.
     pub(crate) fn wanted_peer(&self) -> EndpointId {
         let state = self.lock();
         let expected = state.engine.expected_peer().filter(|_| !state.wants_former);
@@ -152,8 +152,8 @@ impl Shared {
         }
     }
 
-    /// Locks the engine, which is awake then, and what goes with it. Whoever is [due](State::wakers) is woken when
-    /// the lock is given back.
+    /// Locks the engine, which is awake then, and what goes with it. Whoever is [due](State::wakers) is woken
+    /// when the lock is given back.
     pub(crate) fn lock(&self) -> Locked<'_> {
         locked(self.peek())
     }
@@ -179,8 +179,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Packs the engine if it may rest. Then nobody drives the connection until somebody takes the [lock](Self::lock),
-    /// which calls `revive` when it is given back. False if the engine may not rest.
+    /// Packs the engine if it may rest. Then nobody drives the connection until somebody takes the
+    /// [lock](Self::lock), which calls `revive` when it is given back. False if the engine may not rest.
     pub(crate) fn rest(&self, revive: Revive) -> bool {
         let mut inbox = self.inbox.open();
         let mut state = self.peek();

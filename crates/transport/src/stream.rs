@@ -42,8 +42,8 @@ impl Connection {
         Ok(Stream::new(self.handle.clone(), id))
     }
 
-    /// Opens a stream on which this side alone writes. A peer of an older version takes it for a stream of both
-    /// ways that nobody reads. Otherwise as [`open_stream`](Self::open_stream). Cancel-safe.
+    /// Opens a stream on which this side alone writes. A peer of an older version takes it for a stream of
+    /// both ways that nobody reads. Otherwise as [`open_stream`](Self::open_stream). Cancel-safe.
     ///
     /// # Errors
     /// [`ConnectionError::Closed`] once the connection is over.
@@ -192,8 +192,8 @@ impl Stream {
         poll_fn(|cx| self.inner.poll_drained(cx)).await
     }
 
-    /// The next bytes, in the memory that they arrived in, without a copy; `None` at the end. How many come at
-    /// once is not known before: 16 KiB mostly, where data flows. Cancel-safe.
+    /// The next bytes, in the memory that they arrived in, without a copy; `None` at the end. How many come
+    /// at once is not known before: 16 KiB mostly, where data flows. Cancel-safe.
     ///
     /// # Errors
     /// When the stream was reset or the connection is over.
@@ -385,8 +385,8 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// The receiving half of a [`Stream`], or a stream on which only the peer writes. Dropping it alone asks the peer
-/// to stop sending.
+/// The receiving half of a [`Stream`], or a stream on which only the peer writes. Dropping it alone asks the
+/// peer to stop sending.
 #[derive(Debug)]
 pub struct RecvHalf(Stream);
 
@@ -412,12 +412,13 @@ impl RecvHalf {
 }
 
 impl SendHalf {
-    /// Writes from the front of `chunks` what there is room for, and takes that away: at least something, unless
-    /// they are empty. Chunks of 2 KiB and more are not copied: the memory that they are part of is held until
-    /// the peer has them. Returns how many bytes were written. Cancel-safe.
+    /// Writes from the front of `chunks` what there is room for, and takes that away: at least something,
+    /// unless they are empty. Chunks of 2 KiB and more are not copied: the memory that they are part of is
+    /// held until the peer has them. Returns how many bytes were written. Cancel-safe.
     ///
     /// # Errors
-    /// When the stream was stopped or finished, or the connection is over. What was written before stays written.
+    /// When the stream was stopped or finished, or the connection is over. What was written before stays
+    /// written.
     pub async fn write_chunks(&mut self, chunks: &mut VecDeque<Bytes>) -> io::Result<usize> {
         poll_fn(|cx| self.0.inner.poll_write_chunks(cx, chunks)).await
     }

@@ -60,8 +60,8 @@ pub(crate) fn answer_to(datagram: &[u8], from: SocketAddr) -> SocketAddr {
 }
 
 /// The answer to a binding request that came from there. `None` for everything else: what has no sound
-/// fingerprint, or is so short that the answer would be more than 1.5 times as long. Those who ask over IPv4 are
-/// told of the `other` port, if there is one.
+/// fingerprint, or is so short that the answer would be more than 1.5 times as long. Those who ask over IPv4
+/// are told of the `other` port, if there is one.
 pub(crate) fn observe(datagram: &[u8], from: SocketAddr, other: Option<u16>) -> Option<Vec<u8>> {
     let (kind, transaction, _) = parse(datagram)?;
     if kind != REQUEST {

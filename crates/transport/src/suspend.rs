@@ -45,9 +45,9 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A connection that was put to sleep: bytes, encrypted and authenticated for the identity that had it, or
 /// [for another one](Connection::suspend_for).
 ///
-/// They hold all that the connection is: what was written and not acknowledged, what arrived and was not read,
-/// its streams and messages, its secret. Of several copies that are [resumed](Endpoint::resume) the peer takes
-/// the first; the others end with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
+/// They hold all that the connection is: what was written and not acknowledged, what arrived and was not
+/// read, its streams and messages, its secret. Of several copies that are [resumed](Endpoint::resume) the
+/// peer takes the first; the others end with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Suspended(Vec<u8>);
 
@@ -78,11 +78,11 @@ impl fmt::Debug for Suspended {
 }
 
 impl Connection {
-    /// Puts the connection to sleep: tells the peer, gives all paths up, and returns the connection as a value.
-    /// Every handle of it here fails from then on, with
-    /// [`CloseCode::SUSPENDED`](crate::CloseCode::SUSPENDED); the peer's go on, and what the peer writes waits.
-    /// If the peer can't be told within `limit`, it finds out by itself. If this is dropped before it returns
-    /// the connection goes on, though the peer may have been told that it sleeps.
+    /// Puts the connection to sleep: tells the peer, gives all paths up, and returns the connection as a
+    /// value. Every handle of it here fails from then on, with
+    /// [`CloseCode::SUSPENDED`](crate::CloseCode::SUSPENDED); the peer's go on, and what the peer writes
+    /// waits. If the peer can't be told within `limit`, it finds out by itself. If this is dropped before it
+    /// returns the connection goes on, though the peer may have been told that it sleeps.
     ///
     /// # Errors
     /// [`SuspendError`] if the peer has not accepted yet, or the connection is over.
@@ -93,14 +93,15 @@ impl Connection {
     }
 
     /// As [`suspend`](Self::suspend), for another key: only its owner can resume the connection, and this
-    /// endpoint can't any more, once the other has. The peer is shown that this key has handed its end over, asks
-    /// its own rules whether it is content with the other one
+    /// endpoint can't any more, once the other has. The peer is shown that this key has handed its end over,
+    /// asks its own rules whether it is content with the other one
     /// ([`allow_hand_over`](Self::allow_hand_over)), and knows the connection by that key from then on.
     ///
     /// # Errors
-    /// As [`suspend`](Self::suspend); [`SuspendError::Unsupported`] if the peer does not know of such a thing,
-    /// [`SuspendError::Unheard`] if it could not be told within `limit` that this copy has the connection, and
-    /// [`SuspendError::NotAKey`] if `to` is no key, or one of the two ends. The connection goes on then.
+    /// As [`suspend`](Self::suspend); [`SuspendError::Unsupported`] if the peer does not know of such a
+    /// thing, [`SuspendError::Unheard`] if it could not be told within `limit` that this copy has the
+    /// connection, and [`SuspendError::NotAKey`] if `to` is no key, or one of the two ends. The connection
+    /// goes on then.
     pub async fn suspend_for(&self, to: EndpointId, limit: Duration) -> Result<Suspended, SuspendError> {
         let start = Instant::now();
         let assignment = self.assign(to, limit).await?;

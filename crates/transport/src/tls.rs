@@ -39,8 +39,8 @@ pub(crate) const TICKETS: usize = 8;
 /// uses, and one more. Making eight costs both sides as much as the rest of a handshake.
 const FEW_TICKETS: u8 = 2;
 
-/// Has the library gather what randomness it begins with, which takes some 20 ms once in a process: beside the
-/// caller, not in the first handshake.
+/// Has the library gather what randomness it begins with, which takes some 20 ms once in a process: beside
+/// the caller, not in the first handshake.
 pub(crate) fn prepare() {
     static PREPARED: Once = Once::new();
     PREPARED.call_once(|| {

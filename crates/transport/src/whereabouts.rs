@@ -14,8 +14,8 @@ const MAX_OUTSIDE: usize = 16;
 const MAX_SILENT: usize = 16;
 /// A path that falls silent so soon was of little use.
 const SOON: Duration = Duration::from_secs(30);
-/// A place is tried after the others when so many of its paths in a row were of little use: one may have been broken by
-/// a move.
+/// A place is tried after the others when so many of its paths in a row were of little use: one may have been
+/// broken by a move.
 const TOO_OFTEN: u32 = 2;
 
 /// From how near a peer was seen, which tells the addresses that it may name.
@@ -53,8 +53,8 @@ impl Nearness {
     }
 }
 
-/// Leaves out the IPv4 places that only a link knows, unless this host has such an address itself. A record or ticket
-/// that names nothing else would have us dial them: a cloud's metadata service is at one.
+/// Leaves out the IPv4 places that only a link knows, unless this host has such an address itself. A record
+/// or ticket that names nothing else would have us dial them: a cloud's metadata service is at one.
 pub(crate) fn on_own_links(mut places: Vec<Locator>, own: impl Iterator<Item = IpAddr>) -> Vec<Locator> {
     let is_of_a_link = |ip: IpAddr| ip.to_canonical().is_ipv4() && is_link_local(ip);
     if !own.into_iter().any(is_of_a_link) {
@@ -81,8 +81,9 @@ pub(crate) struct Whereabouts {
 }
 
 impl Whereabouts {
-    /// Begins with what the name service, a ticket or the user says. Beside other places, those on this host or
-    /// its links are left out: an endpoint that others can reach names none of its own, and they would be ours.
+    /// Begins with what the name service, a ticket or the user says. Beside other places, those on this host
+    /// or its links are left out: an endpoint that others can reach names none of its own, and they would be
+    /// ours.
     pub(crate) fn given(mut places: Vec<Locator>) -> Self {
         places.retain(|place| is_dialable(place.address()));
         let here = !places.is_empty() && places.iter().all(|place| is_loopback(place.ip()));
@@ -126,8 +127,8 @@ impl Whereabouts {
         }
     }
 
-    /// A path to there, which had come up `age` ago, has fallen silent. What answers each new path and stalls soon, such
-    /// as a relay that lies, must not be dialled again and again before all others.
+    /// A path to there, which had come up `age` ago, has fallen silent. What answers each new path and stalls
+    /// soon, such as a relay that lies, must not be dialled again and again before all others.
     pub(crate) fn fell_silent(&mut self, at: Locator, age: Duration) {
         let known = self.silent.iter().position(|(place, _)| *place == at);
         let count = known.map_or(0, |index| self.silent.remove(index).1);
@@ -164,7 +165,8 @@ impl Whereabouts {
         self.list_by(|places| places)
     }
 
-    /// As [`list`](Self::list), in an order of the caller's as far as nothing of this server speaks against it.
+    /// As [`list`](Self::list), in an order of the caller's as far as nothing of this server speaks against
+    /// it.
     pub(crate) fn list_by(&self, order: impl FnOnce(Vec<Locator>) -> Vec<Locator>) -> Vec<Locator> {
         let (first, last) =
             if self.outside_first { (&self.outside, &self.stated) } else { (&self.stated, &self.outside) };

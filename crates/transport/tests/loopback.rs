@@ -103,8 +103,8 @@ async fn megabytes_arrive_exactly() {
     assert!(back == data);
 }
 
-/// One task writes more than the buffers hold, another waits until all of it is delivered; the peer reads only
-/// then.
+/// One task writes more than the buffers hold, another waits until all of it is delivered; the peer reads
+/// only then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_and_a_task_that_waits_for_delivery_are_both_woken() {
     const BYTES: usize = 24 << 20;

@@ -224,8 +224,8 @@ async fn a_peer_that_was_let_in_cannot_send_what_nobody_reads() {
     assert!(tokio::time::timeout(LIMIT, over).await.is_ok(), "what is no message ends the connection");
 }
 
-/// What QUIC may hold of an idle path is its peer's, as what is written and read is: at least its first window of
-/// 80 KiB. The kernel bounds what TCP holds.
+/// What QUIC may hold of an idle path is its peer's, as what is written and read is: at least its first
+/// window of 80 KiB. The kernel bounds what TCP holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_quic_may_hold_counts_in_its_peers_share() {
     const OPENED: usize = 8;

@@ -35,8 +35,8 @@ fn bulk() -> Vec<u8> {
     (0..BULK as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Reads nothing of the first streams until all of the last one has come. Returns what ends the connection when it is
-/// dropped.
+/// Reads nothing of the first streams until all of the last one has come. Returns what ends the connection
+/// when it is dropped.
 async fn read_last_first(mut listener: Listener) -> (Connection, Vec<Stream>) {
     let connection = listener.accept().await.unwrap();
     let mut unread = Vec::new();

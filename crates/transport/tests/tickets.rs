@@ -21,8 +21,8 @@ fn open() -> Vec<u8> {
     segment_of(&Frame::Open(Open { connection, path: PathId(0), random: [3; 32], lost: Vec::new(), params }))
 }
 
-/// Sessions are remembered once their peer is let in. So strangers, each of whom gets tickets too, have nobody's
-/// forgotten.
+/// Sessions are remembered once their peer is let in. So strangers, each of whom gets tickets too, have
+/// nobody's forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_are_remembered_of_those_who_are_let_in_alone() {
     let (friend, stranger) = (Identity::with_tickets(), Identity::with_tickets());

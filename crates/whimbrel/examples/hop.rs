@@ -1,6 +1,6 @@
-//! A counter that hops: one peer that counts on, and a client that is put to sleep and woken in other endpoints,
-//! which could be other processes on other hosts: under its own key and, by its signed word, under another one. At
-//! last it is handed over while it is used.
+//! A counter that hops: one peer that counts on, and a client that is put to sleep and woken in other
+//! endpoints, which could be other processes on other hosts: under its own key and, by its signed word, under
+//! another one. At last it is handed over while it is used.
 //!
 //! ```sh
 //! cargo run --example hop

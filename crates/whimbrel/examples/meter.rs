@@ -1,5 +1,5 @@
-//! A meter whose readings outlive it: kill either side with `kill -9` and start it again, and the collector prints
-//! each reading once.
+//! A meter whose readings outlive it: kill either side with `kill -9` and start it again, and the collector
+//! prints each reading once.
 //!
 //! ```sh
 //! cargo run --example meter -- collect collector-state            # prints a ticket, then readings

@@ -1,9 +1,10 @@
 //! Messages that outlive the process that sent them.
 //!
-//! A durable flow is a journal: messages from one endpoint to another, with a label, numbered from 1 on. The sender
-//! keeps each in its [store](store) until the receiver's application has acknowledged it and the receiver's disk
-//! has that. Connections come and go beneath it: on each, the sender offers its journals, and the receiver says how
-//! far it has acknowledged them. So nothing else of a connection has to survive a crash.
+//! A durable flow is a journal: messages from one endpoint to another, with a label, numbered from 1 on. The
+//! sender keeps each in its [store](store) until the receiver's application has acknowledged it and the
+//! receiver's disk has that. Connections come and go beneath it: on each, the sender offers its journals, and
+//! the receiver says how far it has acknowledged them. So nothing else of a connection has to survive a
+//! crash.
 //!
 //! | what | where |
 //! | --- | --- |

@@ -23,21 +23,21 @@ use self::backlog::{Backlog, Handed};
 use self::named::Following;
 pub use self::record::GroupOptions;
 
-/// Members that a group of this program's own may have. One that a [name](crate::Endpoint::group) stands for has at
-/// most [`MAX_GROUP_MEMBERS`](whimbrel_base::MAX_GROUP_MEMBERS).
+/// Members that a group of this program's own may have. One that a [name](crate::Endpoint::group) stands for
+/// has at most [`MAX_GROUP_MEMBERS`](whimbrel_base::MAX_GROUP_MEMBERS).
 pub const MAX_MEMBERS: usize = 4096;
 
-/// Peers that get the same messages. Each is reached by its own connection, with a flow, a path and an outcome of
-/// its own: a slow or absent one holds nobody up. Cheap to clone; all clones are one group.
+/// Peers that get the same messages. Each is reached by its own connection, with a flow, a path and an
+/// outcome of its own: a slow or absent one holds nobody up. Cheap to clone; all clones are one group.
 ///
 /// A member is **here** while its connection lasts, which survives that it is out of reach: what is sent then
 /// waits in the connection, and what is still alive when the member is back arrives. A member that is only
-/// [expected](Self::expect), or whose connection has ended, is **away**: what is sent waits in the group, within the
-/// flow's [queue](FlowOptions::queue), until the member is [added](Self::add). What an ended connection had not
-/// delivered is lost, and said to be.
+/// [expected](Self::expect), or whose connection has ended, is **away**: what is sent waits in the group,
+/// within the flow's [queue](FlowOptions::queue), until the member is [added](Self::add). What an ended
+/// connection had not delivered is lost, and said to be.
 ///
-/// A group is known to this side alone: its members learn nothing of each other. [`Endpoint::group`] has one that a
-/// name stands for: its members are followed and called.
+/// A group is known to this side alone: its members learn nothing of each other. [`Endpoint::group`] has one
+/// that a name stands for: its members are followed and called.
 ///
 /// [`Endpoint::group`]: crate::Endpoint::group
 ///
@@ -165,22 +165,22 @@ impl Group {
         self.inner.add(Member::Key(connection.peer_id()), connection, Newcomer::Taken).await
     }
 
-    /// Says what a member's flow is like, instead of the group's: its class, its urgency, its queue and all else.
-    /// Holds for what is sent while the member is away, and for its flow when it is [added](Self::add) next; one
-    /// that is here keeps its flow until then. Forgotten when the member is [removed](Self::remove). False if
-    /// [`MAX_MEMBERS`] others have options of their own.
+    /// Says what a member's flow is like, instead of the group's: its class, its urgency, its queue and all
+    /// else. Holds for what is sent while the member is away, and for its flow when it is [added](Self::add)
+    /// next; one that is here keeps its flow until then. Forgotten when the member is
+    /// [removed](Self::remove). False if [`MAX_MEMBERS`] others have options of their own.
     pub fn set_options(&self, member: impl Into<Member>, options: FlowOptions) -> bool {
         self.inner.set_options(member.into(), options)
     }
 
-    /// Takes a peer in as a member that is away: what is sent from now on waits for it. False if it is a member
-    /// already, or the group is full.
+    /// Takes a peer in as a member that is away: what is sent from now on waits for it. False if it is a
+    /// member already, or the group is full.
     pub fn expect(&self, member: EndpointId) -> bool {
         self.inner.expect(Member::Key(member))
     }
 
-    /// Removes a member. What is under way to it still goes its way; what waits for it is lost. False if it was
-    /// none. Its connection stays as it is.
+    /// Removes a member. What is under way to it still goes its way; what waits for it is lost. False if it
+    /// was none. Its connection stays as it is.
     pub fn remove(&self, member: impl Into<Member>) -> bool {
         self.inner.remove(&member.into())
     }
@@ -191,8 +191,8 @@ impl Group {
         self.inner.lock().keys().cloned().collect()
     }
 
-    /// The members that are here, each with the connection over which it is reached: to hear what it says, and
-    /// whether it is in reach.
+    /// The members that are here, each with the connection over which it is reached: to hear what it says,
+    /// and whether it is in reach.
     #[must_use]
     pub fn here(&self) -> Vec<(Member, Connection)> {
         let members = self.inner.lock();
@@ -329,11 +329,12 @@ impl Inner {
     }
 }
 
-/// A message on its way to one member of a group. Awaited, it tells what became of it there; dropped, it changes
-/// nothing.
+/// A message on its way to one member of a group. Awaited, it tells what became of it there; dropped, it
+/// changes nothing.
 ///
 /// # Errors
-/// [`SendError`] if the message was not taken: [`SendError::Full`] if what waits for the member fills its queue.
+/// [`SendError`] if the message was not taken: [`SendError::Full`] if what waits for the member fills its
+/// queue.
 #[must_use = "await it to learn what became of the message, or drop it"]
 pub struct Delivery {
     member: Member,

@@ -75,8 +75,8 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// Reads the key from a file that only this user can read. If there is none, makes a key, its file and the
-    /// directories above, in one step: nobody ever sees half a file, and of two processes that do this at
+    /// Reads the key from a file that only this user can read. If there is none, makes a key, its file and
+    /// the directories above, in one step: nobody ever sees half a file, and of two processes that do this at
     /// once, one wins and both use its key. Blocks as file access does.
     ///
     /// # Errors
@@ -132,8 +132,8 @@ fn create(file: &Path) -> Result<Identity, IdentityError> {
     }
 }
 
-/// Makes a directory that only this user can look into, and those above it, if there is none: for what a program
-/// keeps beside its [`Identity`], as [known peers](crate::KnownPeers::in_file).
+/// Makes a directory that only this user can look into, and those above it, if there is none: for what a
+/// program keeps beside its [`Identity`], as [known peers](crate::KnownPeers::in_file).
 ///
 /// # Errors
 /// When it cannot be made, or something else is there.

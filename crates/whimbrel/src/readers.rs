@@ -28,8 +28,8 @@ pub fn only(shown_to: impl IntoIterator<Item = Reader>, name: &Name) -> Result<R
     Ok(Readers::Only(readers))
 }
 
-/// The readers of a name that is listened for, if the options say whom they let in. A secret, a check and everybody
-/// let in those whom nobody can name beforehand: then there are none to say.
+/// The readers of a name that is listened for, if the options say whom they let in. A secret, a check and
+/// everybody let in those whom nobody can name beforehand: then there are none to say.
 pub(crate) fn of_listener(options: &ListenOptions, name: &Name) -> Option<Result<Readers, TooManyReaders>> {
     if options.has_secret() {
         return None;

@@ -124,7 +124,8 @@ impl Endpoint {
         match names.publish_record(empty_record(&user, key, sequence)?).await {
             Ok(_) => {
                 own()?;
-                // Records are numbered by the millisecond: one who listens next shall have a number of its own.
+                // Records are numbered by the millisecond: one who listens next shall have a number of its
+                // own.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 Ok(Registered::New)
             }
@@ -134,8 +135,8 @@ impl Endpoint {
         }
     }
 
-    /// Lets another key listen under a device's or a service's name of this key's user, for so long. The other
-    /// endpoint gives it to [`ListenOptions::delegation`](crate::ListenOptions::delegation).
+    /// Lets another key listen under a device's or a service's name of this key's user, for so long. The
+    /// other endpoint gives it to [`ListenOptions::delegation`](crate::ListenOptions::delegation).
     ///
     /// # Errors
     /// [`UserError`] for a user's name, or when this endpoint's key does not last.
@@ -149,13 +150,13 @@ impl Endpoint {
         Ok(Delegation::sign(name.into_name()?, to, now(), now().saturating_add(lifetime), key)?)
     }
 
-    /// Gives a key that has a device's or service's name already more time, by the name service, from which the
-    /// device [takes it](crate::ListenOptions::on_renewal). Unlike a [delegation](Self::delegate) made by hand,
-    /// this never undoes a revocation: a service that knows of one refuses. Returns what was given.
+    /// Gives a key that has a device's or service's name already more time, by the name service, from which
+    /// the device [takes it](crate::ListenOptions::on_renewal). Unlike a [delegation](Self::delegate) made by
+    /// hand, this never undoes a revocation: a service that knows of one refuses. Returns what was given.
     ///
     /// # Errors
-    /// [`UserError::Names`] with [`ErrorCode::Revoked`] or [`ErrorCode::DelegationSuperseded`] when the user took
-    /// the name back, perhaps on another machine; otherwise as [`delegate`](Self::delegate).
+    /// [`UserError::Names`] with [`ErrorCode::Revoked`] or [`ErrorCode::DelegationSuperseded`] when the user
+    /// took the name back, perhaps on another machine; otherwise as [`delegate`](Self::delegate).
     pub async fn renew(
         &self,
         name: impl IntoName,
@@ -168,8 +169,8 @@ impl Endpoint {
         Ok(delegation)
     }
 
-    /// Takes a device's or service's name back from the key that has it, with the user's key, and the names of
-    /// the services on a device that were met here. The name service refuses what was delegated before.
+    /// Takes a device's or service's name back from the key that has it, with the user's key, and the names
+    /// of the services on a device that were met here. The name service refuses what was delegated before.
     /// Returns what was taken back.
     ///
     /// # Errors

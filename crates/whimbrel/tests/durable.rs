@@ -1,5 +1,5 @@
-//! Durable messages between endpoints: restarts, limits, peers that do not keep to the rules. What happens to the
-//! file is tested beside the store, with power cuts; processes that are killed in `durable_kills.rs`.
+//! Durable messages between endpoints: restarts, limits, peers that do not keep to the rules. What happens to
+//! the file is tested beside the store, with power cuts; processes that are killed in `durable_kills.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! Two processes that send each other durable messages and are killed at random instants (`kill -9`). Each keeps a
-//! log of what it was about to send, what `send` confirmed, what it got, and what `ack` confirmed.
+//! Two processes that send each other durable messages and are killed at random instants (`kill -9`). Each
+//! keeps a log of what it was about to send, what `send` confirmed, what it got, and what `ack` confirmed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;

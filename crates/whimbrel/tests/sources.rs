@@ -137,3 +137,24 @@ fn a_citation_is_a_key_with_a_place() {
     let text = "[one \u{a7}III-B], [two \u{66}igs. 1 and 2], [`three`], [four](#five), [six], a[seven], [Eight \u{a7}1]";
     assert_eq!(cited(text, &["six"]), ["one", "two", "six"]);
 }
+
+/// What is in a table or in code of a comment is as wide as it is.
+#[test]
+fn comments_are_wrapped() {
+    let (mut files, mut wrong) = (Vec::new(), Vec::new());
+    texts(&Path::new(ROOT).join("crates"), &mut files);
+    for file in files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+        let (text, mut inside) = (std::fs::read_to_string(&file).unwrap(), false);
+        for (at, line) in text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            let comment = comment.trim_start_matches(['/', '!']);
+            let fence = comment.trim_start().starts_with("```");
+            inside ^= fence;
+            let whole = inside || fence || comment.trim_start().starts_with('|') || comment.starts_with("     ");
+            if !whole && line.chars().count() > 110 && !comment.trim_start().starts_with("[`") {
+                wrong.push(format!("{}:{}", file.display(), at + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "comments of more than 110 columns: {wrong:#?}");
+}

@@ -13,8 +13,8 @@ pub const MAX_RELAY_PLACE: usize = 32;
 /// A relay names no more others that it cannot reach.
 pub const MAX_UNREACHABLE: usize = 8;
 
-/// Where a relay stands, in its operator's words: relays of one place fail together. Up to [`MAX_RELAY_PLACE`] of
-/// `a-z 0-9 -`, as in `fra1`.
+/// Where a relay stands, in its operator's words: relays of one place fail together. Up to
+/// [`MAX_RELAY_PLACE`] of `a-z 0-9 -`, as in `fra1`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelayPlace(Arc<str>);
 

@@ -4,8 +4,8 @@
 //! time, so that what the idle connections cost the machine holds both up; new connections come to one server
 //! after the other, over TCP.
 //!
-//! The idle connections are over TCP too, as far as the limit of open files allows. The others are over QUIC, for
-//! which a server needs one socket in all.
+//! The idle connections are over TCP too, as far as the limit of open files allows. The others are over QUIC,
+//! for which a server needs one socket in all.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -249,8 +249,8 @@ mod tests {
         for hops in [Side::Client, Side::Server] {
             let job = Job { places: Places::NewOwnerFar, hops, udp: true, round: 0 };
             let trial = trial(&job).unwrap();
-            // The state goes 70 ms from old to new, which says the first byte 80 ms away; the last one of the old
-            // owner was 20 ms away. What a busy machine holds back is seen as a pause as well.
+            // The state goes 70 ms from old to new, which says the first byte 80 ms away; the last one of the
+            // old owner was 20 ms away. What a busy machine holds back is seen as a pause as well.
             assert!(trial.values["gap"] >= 40.0, "{trial:?}");
         }
     }

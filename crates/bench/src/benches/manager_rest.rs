@@ -1,7 +1,8 @@
-//! What measuring costs `whimbrel access serve`, on a host with 20 interfaces and 2 000 established TCP connections,
-//! which are spread over them: while nothing moves, and while two of them carry 10 Mbit/s each.
+//! What measuring costs `whimbrel access serve`, on a host with 20 interfaces and 2 000 established TCP
+//! connections, which are spread over them: while nothing moves, and while two of them carry 10 Mbit/s each.
 //!
-//! That is the program itself; `access-decision` has the same of the manager in its own process, and asks it things.
+//! That is the program itself; `access-decision` has the same of the manager in its own process, and asks it
+//! things.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -1,10 +1,10 @@
 //! How late messages are over links that lose packets.
 //!
-//! A client sends 60 messages of 1 KiB a second to a server, over a link of 20 Mbit/s and 50 ms, alone or beside
-//! a transfer that never ends. A message is late from the moment at which it was to be sent, so a sender that is
-//! held up counts too. What a reliable system has not delivered by the end counts as late as that; of an
-//! unreliable one only what arrived counts. With two links the first is as before but loses nothing, and the
-//! second, of 10 Mbit/s, loses packets; peers have the first one alone.
+//! A client sends 60 messages of 1 KiB a second to a server, over a link of 20 Mbit/s and 50 ms, alone or
+//! beside a transfer that never ends. A message is late from the moment at which it was to be sent, so a
+//! sender that is held up counts too. What a reliable system has not delivered by the end counts as late as
+//! that; of an unreliable one only what arrived counts. With two links the first is as before but loses
+//! nothing, and the second, of 10 Mbit/s, loses packets; peers have the first one alone.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};

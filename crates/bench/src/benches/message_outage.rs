@@ -1,9 +1,9 @@
 //! How soon messages go on after a long outage.
 //!
-//! A client sends a reliable message every 50 ms to a server, over a link of 20 Mbit/s and 50 ms. For a minute
-//! nothing passes: either the client's interface is switched off, so that the host sees the link go and come
-//! back, or packets are swallowed and nobody is told. What counts is the time from the moment from which the link
-//! could be used again until the server's application has a message.
+//! A client sends a reliable message every 50 ms to a server, over a link of 20 Mbit/s and 50 ms. For a
+//! minute nothing passes: either the client's interface is switched off, so that the host sees the link go
+//! and come back, or packets are swallowed and nobody is told. What counts is the time from the moment from
+//! which the link could be used again until the server's application has a message.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

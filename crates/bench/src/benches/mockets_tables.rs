@@ -1,9 +1,10 @@
-//! Tables 1 and 2 of the paper that describes mockets: 2 MB from a client to a server, whose answer is awaited.
+//! Tables 1 and 2 of the paper that describes mockets: 2 MB from a client to a server, whose answer is
+//! awaited.
 //!
-//! The paper measures a LAN of 10 Mbit/s, 802.11b in ad-hoc mode, and one to four hops of 802.11g on one channel,
-//! which all nodes share. Here one link stands for each of these networks: its rate is what the paper's sockets
-//! had there, or a little more, and each wireless hop adds 3 ms of delay each way and loses 1 % of the packets,
-//! which is what a link layer's own retransmissions leave.
+//! The paper measures a LAN of 10 Mbit/s, 802.11b in ad-hoc mode, and one to four hops of 802.11g on one
+//! channel, which all nodes share. Here one link stands for each of these networks: its rate is what the
+//! paper's sockets had there, or a little more, and each wireless hop adds 3 ms of delay each way and loses 1
+//! % of the packets, which is what a link layer's own retransmissions leave.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,10 @@
-//! What `whimbrel proxy http` carries on loopback, beside tinyproxy and HAProxy: objects of 32 MiB over 1 and 16
-//! connections, objects of 10 KB a second, and objects of 32 MiB through tunnels (CONNECT).
+//! What `whimbrel proxy http` carries on loopback, beside tinyproxy and HAProxy: objects of 32 MiB over 1 and
+//! 16 connections, objects of 10 KB a second, and objects of 32 MiB through tunnels (CONNECT).
 //!
-//! HAProxy is no forward proxy. It stands in front of the same server, in its HTTP mode for objects, and in its TCP
-//! mode for tunnels: so it has less to find out of each request, and what it carries is the more to be reached. The
-//! clients and the web server are the same for all, in this process; each proxy is a process of its own.
+//! HAProxy is no forward proxy. It stands in front of the same server, in its HTTP mode for objects, and in
+//! its TCP mode for tunnels: so it has less to find out of each request, and what it carries is the more to
+//! be reached. The clients and the web server are the same for all, in this process; each proxy is a process
+//! of its own.
 
 mod stage;
 

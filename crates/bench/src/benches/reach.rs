@@ -1,5 +1,6 @@
-//! Endpoints that nobody can dial, in the lab: how soon a relayed connection is direct, how long moves and a relay's
-//! death interrupt it, and which gateways can be opened for each other; beside iroh with its own relay.
+//! Endpoints that nobody can dial, in the lab: how soon a relayed connection is direct, how long moves and a
+//! relay's death interrupt it, and which gateways can be opened for each other; beside iroh with its own
+//! relay.
 
 mod death;
 #[cfg(feature = "peers")]

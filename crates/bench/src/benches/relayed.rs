@@ -1,5 +1,5 @@
-//! Whimbrel's relay beside HAProxy, which splices TCP as well, and beside iroh's: how much it carries, what it
-//! delays and holds, and how soon a peer behind it is heard.
+//! Whimbrel's relay beside HAProxy, which splices TCP as well, and beside iroh's: how much it carries, what
+//! it delays and holds, and how soon a peer behind it is heard.
 
 pub(crate) mod child;
 pub(crate) mod first_byte;

@@ -1,9 +1,10 @@
-//! Two thousand relays, a million servers and ten million connections, simulated: who is loaded how much, and what
-//! it costs in round trips, before, during and after the loss of whole regions.
+//! Two thousand relays, a million servers and ten million connections, simulated: who is loaded how much, and
+//! what it costs in round trips, before, during and after the loss of whole regions.
 //!
-//! Servers choose by the very function that a real one asks ([`whimbrel_relay::choice`]). Everything else is a
-//! model: places lie on a plane, a round trip is the distance and what the access link adds, and what servers know
-//! of the relays' load is as old as the last thousandth of all arrivals, unless a relay that is full refuses them. The numbers are the same on every machine.
+//! Servers choose by the very function that a real one asks ([`whimbrel_relay::choice`]). Everything else is
+//! a model: places lie on a plane, a round trip is the distance and what the access link adds, and what
+//! servers know of the relays' load is as old as the last thousandth of all arrivals, unless a relay that is
+//! full refuses them. The numbers are the same on every machine.
 
 use std::time::Duration;
 
@@ -274,7 +275,8 @@ impl World {
         self.mean = sum / f64::max(count, 1.0);
     }
 
-    /// Loses one place and those nearest to it; returns the servers that had a relay there, which have none now.
+    /// Loses one place and those nearest to it; returns the servers that had a relay there, which have none
+    /// now.
     fn fail(&mut self) -> Vec<usize> {
         let centre = self.places[self.random.below(PLACES)].at;
         let mut near: Vec<usize> = (0..PLACES).collect();

@@ -1,5 +1,5 @@
-//! Running sessions that move from one of a user's devices to another through the gateway, after *A TCP Service
-//! Migration Protocol for Single User Multiple Devices*, §VI, with real connections in place of NS2.
+//! Running sessions that move from one of a user's devices to another through the gateway, after *A TCP
+//! Service Migration Protocol for Single User Multiple Devices*, §VI, with real connections in place of NS2.
 //!
 //! A server, a gateway one millisecond away, and two devices behind shaped links in the lab. The session was
 //! handed over before, the new device's program is there, and the time begins when that device asks for the

@@ -1,8 +1,8 @@
 //! What connections cost whose peers are suspended.
 //!
-//! The server is a process of its own, which keeps each connection that it accepted and does nothing with it. The
-//! client, this process, connects, suspends each connection, and keeps its bytes. What the server has grown by
-//! then is what a standing by costs, and the bytes are what a sleeping one takes.
+//! The server is a process of its own, which keeps each connection that it accepted and does nothing with it.
+//! The client, this process, connects, suspends each connection, and keeps its bytes. What the server has
+//! grown by then is what a standing by costs, and the bytes are what a sleeping one takes.
 
 use std::sync::Arc;
 use std::time::Duration;

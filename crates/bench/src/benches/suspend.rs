@@ -1,12 +1,12 @@
 //! How soon a suspended connection goes on elsewhere, and how large it is meanwhile.
 //!
-//! Two hosts and a server around a router, 100 ms apart. A connection with one stream is suspended on the first
-//! host right after 1 MiB was written, and resumed on the second. *told*: the peer hears of it, as it should be;
-//! some of the data arrives meanwhile. *cut*: the first host has lost its address, so nobody is told, and nothing
-//! of what was written is acknowledged: all of it is in the snapshot, which shows what that holds besides.
-//! The time counts from `resume` until the server's application has read all of that, and one byte more that was
-//! written after it; two round trips, and what a snapshot's bytes take over a fresh connection from the second
-//! host, are no excess.
+//! Two hosts and a server around a router, 100 ms apart. A connection with one stream is suspended on the
+//! first host right after 1 MiB was written, and resumed on the second. *told*: the peer hears of it, as it
+//! should be; some of the data arrives meanwhile. *cut*: the first host has lost its address, so nobody is
+//! told, and nothing of what was written is acknowledged: all of it is in the snapshot, which shows what that
+//! holds besides. The time counts from `resume` until the server's application has read all of that, and one
+//! byte more that was written after it; two round trips, and what a snapshot's bytes take over a fresh
+//! connection from the second host, are no excess.
 
 use std::time::{Duration, Instant};
 

@@ -10,8 +10,8 @@ use whimbrel_lab::{DirectLink, Host, Lab, Link, LinkSpec};
 use super::two_links::Site;
 
 const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// Nearly as many as there are, but none that a program listens at: a connection that was at it would keep it from
-/// that for a minute after its end.
+/// Nearly as many as there are, but none that a program listens at: a connection that was at it would keep it
+/// from that for a minute after its end.
 const ALL_PORTS: &str = "10240 65535";
 
 /// What joins two hosts.
@@ -70,8 +70,8 @@ impl Chain {
         })
     }
 
-    /// Has the client send all that is for elsewhere to the relay, which passes nothing on: it reaches the relay at
-    /// the address that the server sees as well. Not for a chain of one host.
+    /// Has the client send all that is for elsewhere to the relay, which passes nothing on: it reaches the
+    /// relay at the address that the server sees as well. Not for a chain of one host.
     #[cfg(feature = "peers")]
     pub(crate) fn lead_client_to_relay(&self) -> Result<()> {
         let (client, relay) = (&self.client.host, self.relay_ips[0].to_string());

@@ -16,8 +16,8 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// A round trip from one home to the other one takes so long through a relay, half of it from a home to the
-    /// relay. Links deliver in lots, up to twice `grain` late.
+    /// A round trip from one home to the other one takes so long through a relay, half of it from a home to
+    /// the relay. Links deliver in lots, up to twice `grain` late.
     pub(crate) fn apart(relays: u8, rtt: Duration, grain: Duration) -> Result<Self> {
         // Each home's own link and a relay's, 3 ms each, are passed four times as well.
         let far = (rtt / 4).saturating_sub(Duration::from_millis(6));

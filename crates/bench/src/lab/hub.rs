@@ -12,8 +12,8 @@ use super::two_links::{CONGESTION_CONTROL, Site};
 /// The most bytes that a kernel keeps of one connection until its program reads them.
 const RECEIVE_BUFFER: &str = "/proc/sys/net/ipv4/tcp_rmem";
 const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// Nearly as many as there are, but none that a program listens at: a connection that was at it would keep it from
-/// that for a minute after its end.
+/// Nearly as many as there are, but none that a program listens at: a connection that was at it would keep it
+/// from that for a minute after its end.
 const ALL_PORTS: &str = "10240 65535";
 
 /// What joins a host and the gateway.
@@ -56,8 +56,8 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// A server, a round trip from the gateway, and devices behind these links; behind a cable that is as fast
-    /// as the machine where there is none.
+    /// A server, a round trip from the gateway, and devices behind these links; behind a cable that is as
+    /// fast as the machine where there is none.
     pub(crate) fn new(to_server: Duration, devices: &[(&str, Option<LinkSpec>)]) -> Result<Self> {
         let lab = Lab::new()?;
         let gateway = lab.host("gateway")?;

@@ -23,8 +23,8 @@ pub(crate) struct Phones {
 }
 
 impl Phones {
-    /// A round trip from one phone to the other one takes so long through the relay; each phone's link has that
-    /// rate.
+    /// A round trip from one phone to the other one takes so long through the relay; each phone's link has
+    /// that rate.
     pub(crate) fn new(rtt: Duration, rate: Rate) -> Result<Self> {
         let lab = Lab::new()?;
         let (internet, ap) = (lab.router("internet")?, lab.router("ap")?);

@@ -1,5 +1,5 @@
-//! ENet, by rusty_enet, which is the C library in Rust. On loopback a host is served in a loop without a pause,
-//! as games do, which is its best case; in the lab, where others run beside it, with short pauses.
+//! ENet, by rusty_enet, which is the C library in Rust. On loopback a host is served in a loop without a
+//! pause, as games do, which is its best case; in the lab, where others run beside it, with short pauses.
 
 mod served;
 

@@ -1,5 +1,5 @@
-//! iroh's own relay, whose certificate is made for it: relayed connections, and address discovery over QUIC, as its
-//! public relays have them.
+//! iroh's own relay, whose certificate is made for it: relayed connections, and address discovery over QUIC,
+//! as its public relays have them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -53,8 +53,8 @@ pub(crate) async fn relay(at: IpAddr) -> Result<(RelayPlace, Server)> {
     Ok((RelayPlace { url, certificate }, server))
 }
 
-/// Has `handler` serve each stream of each connection, from its early data on. An endpoint knows of a connection
-/// whose handshake nobody waits for only that it is there: it stays at the relay.
+/// Has `handler` serve each stream of each connection, from its early data on. An endpoint knows of a
+/// connection whose handshake nobody waits for only that it is there: it stays at the relay.
 pub(crate) async fn accept_early(endpoint: Endpoint, handler: Handler) {
     while let Some(incoming) = endpoint.accept().await {
         tokio::spawn(serve_early(incoming, handler.clone()));
@@ -69,8 +69,8 @@ async fn serve_early(incoming: Incoming, handler: Handler) -> Result<()> {
     Ok(())
 }
 
-/// Has `handler` serve each stream of each connection, once its handshake is complete. From then on the endpoint
-/// tells the client its addresses, and holes are punched.
+/// Has `handler` serve each stream of each connection, once its handshake is complete. From then on the
+/// endpoint tells the client its addresses, and holes are punched.
 pub(crate) async fn accept(endpoint: Endpoint, handler: Handler) {
     while let Some(incoming) = endpoint.accept().await {
         tokio::spawn(serve(incoming, handler.clone()));

@@ -47,8 +47,8 @@ async fn accept(incoming: Incoming, handler: Handler) -> Result<()> {
     Ok(())
 }
 
-/// Two ends of one connection, each in its runtime; the second is at that address. With quinn's BBR instead of
-/// its default congestion control, or without.
+/// Two ends of one connection, each in its runtime; the second is at that address. With quinn's BBR instead
+/// of its default congestion control, or without.
 pub(crate) async fn connections(
     first: &Handle,
     second: &Handle,

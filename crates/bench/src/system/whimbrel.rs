@@ -64,7 +64,8 @@ impl Client {
         Self::on(Endpoint::builder().bind().await?, address)
     }
 
-    /// Dials over QUIC alone. It has the server's address, one of this machine's own: each has ports of its own.
+    /// Dials over QUIC alone. It has the server's address, one of this machine's own: each has ports of its
+    /// own.
     pub(super) async fn over_quic(address: &Address) -> Result<Self> {
         let monitor = ManualMonitor::new([address.socket.ip()]);
         let carriers = Carriers::Only(CarrierKind::Quic);

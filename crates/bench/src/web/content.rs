@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-/// The bytes repeat after so many. It is a prime: a part that a program of powers of two has put in the wrong place
-/// differs from what belongs there.
+/// The bytes repeat after so many. It is a prime: a part that a program of powers of two has put in the wrong
+/// place differs from what belongs there.
 const PERIOD: usize = 1_048_573;
 /// The most that is given at once.
 const PIECE: usize = 256 * 1024;

@@ -1,5 +1,5 @@
-//! The devices of users in the rules, as this machine's own list of devices and friends has them: nobody else is
-//! asked.
+//! The devices of users in the rules, as this machine's own list of devices and friends has them: nobody else
+//! is asked.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -56,8 +56,8 @@ impl Access {
         }
     }
 
-    /// What the user calls a device is the user's own word, signed on one of the user's devices. A friend may have
-    /// come by the name service: as with the friend's name, the key must have been confirmed here.
+    /// What the user calls a device is the user's own word, signed on one of the user's devices. A friend may
+    /// have come by the name service: as with the friend's name, the key must have been confirmed here.
     pub(super) fn rule_of_label(&self, label: &Label) -> Result<Rule> {
         let unknown = || {
             Failure::usage(format!(
@@ -67,7 +67,8 @@ impl Access {
         };
         let group = own_group::kept(&self.inner.key)?.ok_or_else(unknown)?;
         let subject = group.called(label).ok_or_else(unknown)?;
-        // A device that may not act for the user calls itself what it likes, and friends choose their own names.
+        // A device that may not act for the user calls itself what it likes, and friends choose their own
+        // names.
         own_group::check_word(&group, label.as_str(), subject)
             .with_context(|| format!("--allow {label} lets nobody in"))?;
         match subject {
@@ -91,8 +92,8 @@ impl Access {
         self.inner.rules.read().unwrap_or_else(PoisonError::into_inner).users()
     }
 
-    /// Those that are not among these devices any more are out. Nothing happens if the rules have other users by now,
-    /// whose devices were looked at when these came.
+    /// Those that are not among these devices any more are out. Nothing happens if the rules have other users
+    /// by now, whose devices were looked at when these came.
     fn set_devices(&self, devices: Devices) {
         let mut rules = self.rules_to_change();
         let is_of_now = rules.users().iter().all(|user| devices.contains_key(user));

@@ -8,8 +8,8 @@ use whimbrel_transport::Watch;
 
 use super::Access;
 
-/// The clock is looked at this often before an end comes: it may be set, and stands still for timers while the
-/// machine sleeps.
+/// The clock is looked at this often before an end comes: it may be set, and stands still for timers while
+/// the machine sleeps.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// The key that a name stood for when its owner's word was last heard, and the end of that word.
@@ -45,8 +45,8 @@ pub(super) struct Followed {
     pub(super) task: AbortHandle,
 }
 
-/// Keeps the key of a name up to date for as long as it is in the rules. Nobody says when a delegation ends, and a
-/// name service that withholds a revocation would not: the end counts by itself.
+/// Keeps the key of a name up to date for as long as it is in the rules. Nobody says when a delegation ends,
+/// and a name service that withholds a revocation would not: the end counts by itself.
 pub(super) async fn follow(access: Access, name: Name, mut records: Watch<Option<SignedRecord>>) {
     let mut is_watched = true;
     loop {

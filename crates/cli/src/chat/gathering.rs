@@ -1,5 +1,5 @@
-//! One person and the members of a group: what is typed goes to all of them, what each says and whether it is there is
-//! shown. The members hear nothing of each other.
+//! One person and the members of a group: what is typed goes to all of them, what each says and whether it is
+//! there is shown. The members hear nothing of each other.
 
 use futures_util::FutureExt;
 use std::collections::{BTreeMap, BTreeSet};

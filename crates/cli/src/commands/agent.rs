@@ -182,7 +182,8 @@ impl Agent {
     }
 }
 
-/// Keeps the user's devices in step. If that is not all that the agent does, what else it does goes on without.
+/// Keeps the user's devices in step. If that is not all that the agent does, what else it does goes on
+/// without.
 async fn in_step(globals: &Globals, args: &Agent, network: &Arc<Network>) -> Result<Infallible> {
     let alone = args.is_alone();
     let wished = Wished {

@@ -144,8 +144,8 @@ Examples:
     },
     /// Ask a user to make this machine a device with this name, and wait for the answer
     ///
-    /// For a user who is not here with a code (`whimbrel join`). It prints six words; the request with the same words
-    /// is this machine's, and others may be anybody's. It waits for an hour.
+    /// For a user who is not here with a code (`whimbrel join`). It prints six words; the request with the
+    /// same words is this machine's, and others may be anybody's. It waits for an hour.
     #[command(after_help = after("Example:\n  whimbrel devices request tablet.ada@example.org"))]
     Request {
         /// The device's name

@@ -182,7 +182,8 @@ async fn to_service(network: &Network, kind: CarrierKind) -> Option<Finding> {
     })
 }
 
-/// Whether the firewall of this host's router would let peers in at its IPv6 addresses. It is asked to for a moment.
+/// Whether the firewall of this host's router would let peers in at its IPv6 addresses. It is asked to for a
+/// moment.
 async fn to_router(network: &Network, kind: CarrierKind) -> Option<Finding> {
     let check = format!("IPv6 firewall over {kind}");
     let asked =

@@ -19,8 +19,8 @@ use crate::own_group::{OwnGroup, find, refused};
 
 /// List, ask, name and remove friends: users introduced to this one
 ///
-/// `whimbrel invite` and `whimbrel join`, with --as on both sides, make two users friends; so does a request that
-/// is accepted. All devices of this user have the same list once they met.
+/// `whimbrel invite` and `whimbrel join`, with --as on both sides, make two users friends; so does a request
+/// that is accepted. All devices of this user have the same list once they met.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -47,8 +47,9 @@ enum Action {
     },
     /// Ask another user to be a friend
     ///
-    /// All devices of the other user hear of it, by the name service, and one that may act for the user answers;
-    /// who has asked this user already is accepted. A refused request is not repeated before it ends.
+    /// All devices of the other user hear of it, by the name service, and one that may act for the user
+    /// answers; who has asked this user already is accepted. A refused request is not repeated before it
+    /// ends.
     #[command(after_help = after("Example:\n  whimbrel friends request bob@example.org"))]
     Request {
         /// The other user's name

@@ -82,7 +82,8 @@ enum Action {
         to: EndpointId,
         /// How long it holds, 365d at most: a number and s, m, h or d
         ///
-        /// Commands that run where the user's key is renew it (`whimbrel id renew`). Give it longer if none does.
+        /// Commands that run where the user's key is renew it (`whimbrel id renew`). Give it longer if none
+        /// does.
         #[arg(long = "for", value_name = "TIME", default_value = "7d", value_parser = duration)]
         duration: Duration,
         /// Print a JSON object
@@ -136,10 +137,11 @@ enum Action {
     },
     /// Renew the delegations of this user's devices, once
     ///
-    /// Gives the name service a new delegation for each device that was delegated on this machine and has less
-    /// than half of its time left; the device takes it from there. `expose`, `receive` and `forward` do so all
-    /// the time: this is for a timer where none of them runs. What was revoked is revoked again if the service
-    /// lost it. On a device that was appointed (`whimbrel id appoint`) it renews the user's other devices.
+    /// Gives the name service a new delegation for each device that was delegated on this machine and has
+    /// less than half of its time left; the device takes it from there. `expose`, `receive` and `forward` do
+    /// so all the time: this is for a timer where none of them runs. What was revoked is revoked again if the
+    /// service lost it. On a device that was appointed (`whimbrel id appoint`) it renews the user's other
+    /// devices.
     #[command(after_help = after("Example:\n  whimbrel id renew"))]
     Renew {
         /// Print a JSON object

@@ -11,10 +11,11 @@ use crate::status::{self, ask_all};
 
 /// Limit what a running command sends, or show its limits
 ///
-/// A limit holds from the next byte on, for the connections that there are and those that come. Those that one
-/// limit covers share it; without --name, --peer or --connection it covers all of the command's. What goes
-/// beyond it waits; nothing is dropped. Of several limits each holds. What a command receives is limited where
-/// it is sent. The same in a file that is watched: `--limits FILE` of any command (`whimbrel help options`).
+/// A limit holds from the next byte on, for the connections that there are and those that come. Those that
+/// one limit covers share it; without --name, --peer or --connection it covers all of the command's. What
+/// goes beyond it waits; nothing is dropped. Of several limits each holds. What a command receives is limited
+/// where it is sent. The same in a file that is watched: `--limits FILE` of any command (`whimbrel help
+/// options`).
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

@@ -92,7 +92,8 @@ pub(crate) async fn go_on(
     carry(globals.quiet, &sessions, (connection, &peer), joined).await
 }
 
-/// Joins the stream to standard input and output, until both directions have ended or it has gone to another device.
+/// Joins the stream to standard input and output, until both directions have ended or it has gone to another
+/// device.
 async fn carry(
     quiet: bool,
     sessions: &Sessions,

@@ -277,8 +277,8 @@ async fn take_one(
     }
 }
 
-/// Tells the user of a transfer. True if nothing more is to come, because the first one that is `once` done with
-/// is the last.
+/// Tells the user of a transfer. True if nothing more is to come, because the first one that is `once` done
+/// with is the last.
 fn told(json: bool, news: News, once: bool, board: &Board) -> Result<bool> {
     let (peer, Outcome { part, result, .. }) = match news {
         News::Ended(peer, outcome) => (peer, outcome),

@@ -140,8 +140,8 @@ pub(crate) fn this_program(globals: &Globals) -> Result<String> {
     words.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>().map(|words| words.join(" "))
 }
 
-/// The flags that say whom and what to trust, and how to connect. All fields are named, so that a new flag is either
-/// passed on or left out on purpose.
+/// The flags that say whom and what to trust, and how to connect. All fields are named, so that a new flag is
+/// either passed on or left out on purpose.
 fn flags(globals: &Globals) -> Result<Vec<OsString>> {
     let Globals {
         config,

@@ -1,5 +1,5 @@
-//! The part with a relay: a server that nobody can dial is reached through one, then directly once its router passes
-//! a port on, and through the relay again when the router does so no more.
+//! The part with a relay: a server that nobody can dial is reached through one, then directly once its router
+//! passes a port on, and through the relay again when the router does so no more.
 //!
 //! ```text
 //! whimbrel forward ───── whimbrel relay serve ───── whimbrel expose

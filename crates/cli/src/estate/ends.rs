@@ -17,8 +17,8 @@ pub(super) fn written(followed: &HashMap<Name, NamedKey>) -> (Keys, Ends) {
     (keys, ends.collect())
 }
 
-/// Reads them again. An older instance says no ends: then each key has a bounded one, until the name service says
-/// more.
+/// Reads them again. An older instance says no ends: then each key has a bounded one, until the name service
+/// says more.
 ///
 /// # Errors
 /// When a name is none.

@@ -4,8 +4,8 @@
 //! item = length of the head (4) | length of the body (8) | head: JSON | body
 //! ```
 //!
-//! Descriptors travel with the first byte of their item, two at most. Later versions add fields, which have defaults; an item that
-//! is not known makes the newer instance give up, and the running one goes on.
+//! Descriptors travel with the first byte of their item, two at most. Later versions add fields, which have
+//! defaults; an item that is not known makes the newer instance give up, and the running one goes on.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -45,7 +45,8 @@ pub(crate) enum Item {
         /// The keys that names in `--allow` stand for.
         #[serde(default)]
         followed: Vec<(String, [u8; 32])>,
-        /// When these stop to stand for them, in unix seconds, for those that do. Older programs do not say it.
+        /// When these stop to stand for them, in unix seconds, for those that do. Older programs do not say
+        /// it.
         #[serde(default)]
         ends: Option<Vec<(String, u64)>>,
     },

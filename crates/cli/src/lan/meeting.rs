@@ -1,8 +1,8 @@
-//! Meetings by code without a name service: the machine that makes the code holds the meeting itself, for as long as
-//! it lasts, and the network is told where.
+//! Meetings by code without a name service: the machine that makes the code holds the meeting itself, for as
+//! long as it lasts, and the network is told where.
 //!
-//! The rules are those of a name service's meetings, and so is what others in the network can do: one guess at the
-//! code's secret words, which ends the meeting.
+//! The rules are those of a name service's meetings, and so is what others in the network can do: one guess
+//! at the code's secret words, which ends the meeting.
 
 use std::time::Duration;
 

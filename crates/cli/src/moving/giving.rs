@@ -37,12 +37,13 @@ pub(crate) enum Outcome {
     Moved(String),
     /// It stays here, and why.
     Stays(String),
-    /// The connection is over, and nobody can say whether the other device had it: what waits is not to be written.
+    /// The connection is over, and nobody can say whether the other device had it: what waits is not to be
+    /// written.
     Lost(String),
 }
 
-/// Waits for the device that the listener lets in, until it has asked for the session with this id. Then the word
-/// was used, whatever becomes of it.
+/// Waits for the device that the listener lets in, until it has asked for the session with this id. Then the
+/// word was used, whatever becomes of it.
 pub(super) async fn wait(
     (mut listener, keeper): (Listener, Option<Keeper>),
     (id, called): (String, String),
@@ -135,7 +136,8 @@ impl Question {
     }
 }
 
-/// Says something. The other device ends the connection once it has read that; one that does not is not waited for.
+/// Says something. The other device ends the connection once it has read that; one that does not is not
+/// waited for.
 async fn last_word(over: &Connection, stream: &mut Stream, answer: &Answer) {
     let saying = async {
         wire::say(stream, answer).await?;
@@ -159,8 +161,8 @@ impl Asked {
         }));
     }
 
-    /// Hands the connection over, with what else is to be known of it. Nothing of it may be read, written or shown
-    /// from the moment on at which `state` was so, until this returns.
+    /// Hands the connection over, with what else is to be known of it. Nothing of it may be read, written or
+    /// shown from the moment on at which `state` was so, until this returns.
     pub(crate) async fn give(mut self, connection: &Connection, state: State) -> Outcome {
         let said = tokio::time::timeout(WORD_LIMIT, wire::say(&mut self.stream, &Answer::Given(state))).await;
         if !matches!(said, Ok(Ok(()))) {
@@ -203,8 +205,8 @@ impl Asked {
             return Outcome::Moved(self.called);
         };
         self.over.abort(NOT_GIVEN, STAYS);
-        // The other device may have it all the same, and not have been heard: what waits here must not be written
-        // before the peer has said who goes on.
+        // The other device may have it all the same, and not have been heard: what waits here must not be
+        // written before the peer has said who goes on.
         match settled(connection).await {
             Some(reason) if [CloseCode::SUPERSEDED, CloseCode::HANDED_OVER].contains(&reason.code) => {
                 Outcome::Moved(self.called)
@@ -217,8 +219,8 @@ impl Asked {
     }
 }
 
-/// Waits until the peer goes on with this side, or the connection is over. It is over at the latest when it was out
-/// of reach for as long as it may be.
+/// Waits until the peer goes on with this side, or the connection is over. It is over at the latest when it
+/// was out of reach for as long as it may be.
 async fn settled(connection: &Connection) -> Option<CloseReason> {
     loop {
         if let Some(reason) = connection.close_reason() {

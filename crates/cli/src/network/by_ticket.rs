@@ -1,5 +1,5 @@
-//! What a ticket says of a name, beside what is known of it. Nobody signs a ticket: whoever hands it out may have
-//! written any name into it.
+//! What a ticket says of a name, beside what is known of it. Nobody signs a ticket: whoever hands it out may
+//! have written any name into it.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(3);
 /// The domain of names that are nobody's (RFC 6761 §6.4).
 const NOBODYS: &str = "invalid";
 
-/// A name that no other listener has and no name service knows: it says which listener of an endpoint a ticket means,
-/// and nothing else. `None` if the system gives no random numbers.
+/// A name that no other listener has and no name service knows: it says which listener of an endpoint a
+/// ticket means, and nothing else. `None` if the system gives no random numbers.
 pub(crate) fn name_of_nobody() -> Option<Name> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).ok()?;

@@ -1,5 +1,5 @@
-//! Relays through which one command of several with the same key is reached, for a while: by the device that comes for
-//! its session, or for what it has.
+//! Relays through which one command of several with the same key is reached, for a while: by the device that
+//! comes for its session, or for what it has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,9 @@ impl RelayFlag {
     }
 }
 
-/// Has this endpoint be reached through these relays, at places that nothing else with its key has, until what is
-/// returned is dropped. Waits a little, so that what is told next has the first of them. Says beside it, for people,
-/// why it has none so far; without a keeper none is to come.
+/// Has this endpoint be reached through these relays, at places that nothing else with its key has, until
+/// what is returned is dropped. Waits a little, so that what is told next has the first of them. Says beside
+/// it, for people, why it has none so far; without a keeper none is to come.
 pub(crate) async fn keep(endpoint: &Endpoint, relays: &[String]) -> (Option<Keeper>, Option<String>) {
     if relays.is_empty() {
         return (None, None);

@@ -1,4 +1,5 @@
-//! Those who have names of a domain, at a relay alone: their name service vouches for them, and the relay asks nobody.
+//! Those who have names of a domain, at a relay alone: their name service vouches for them, and the relay
+//! asks nobody.
 
 use std::collections::HashSet;
 use std::io;
@@ -76,10 +77,11 @@ impl Gate for Vouched {
     }
 }
 
-/// An answer of the name service counts at further relays for so long: they ask at the same time, and one of them must
-/// not make this endpoint ask again and again.
+/// An answer of the name service counts at further relays for so long: they ask at the same time, and one of
+/// them must not make this endpoint ask again and again.
 const FRESH: Duration = Duration::from_secs(60);
-/// The name service is waited for no longer where there is an older voucher: relays do not wait for long either.
+/// The name service is waited for no longer where there is an older voucher: relays do not wait for long
+/// either.
 const ASKING: Duration = Duration::from_secs(3);
 
 /// Shows a relay that this endpoint has a name of its domain, by the word of its name service.
@@ -94,7 +96,8 @@ pub(crate) struct Named {
 struct Last {
     /// And when.
     voucher: Option<(Vec<u8>, Instant)>,
-    /// It knows nothing of vouchers. It ends a connection over the question, so it is not asked again for a while.
+    /// It knows nothing of vouchers. It ends a connection over the question, so it is not asked again for a
+    /// while.
     unsupported: Option<Instant>,
 }
 

@@ -29,8 +29,8 @@ use self::charge::{Charge, may_act};
 const LOOK: Duration = Duration::from_secs(60);
 /// How often an appointment is asked for, and services that are new are looked for.
 const SELDOM: Duration = Duration::from_secs(600);
-/// When a name service that knows no appointments is asked again: it ends the connection over the question, and
-/// may have been updated.
+/// When a name service that knows no appointments is asked again: it ends the connection over the question,
+/// and may have been updated.
 const REST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// When one process asks the name service again.

@@ -81,8 +81,8 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// Reads it. By way of a value, as the monitor does: what reads a report comes once for each form that one
-    /// is read from, 25 KB of the program.
+    /// Reads it. By way of a value, as the monitor does: what reads a report comes once for each form that
+    /// one is read from, 25 KB of the program.
     pub(super) fn read(bytes: &[u8]) -> serde_json::Result<Self> {
         let value: Value = serde_json::from_slice(bytes)?;
         match value.get("error").and_then(Value::as_str) {

@@ -149,8 +149,8 @@ fn pid_of(file: &Path) -> u32 {
     file.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).unwrap_or_default()
 }
 
-/// Lines of a socket, none of them longer than a report may be. The last may end with the socket. Cancel-safe:
-/// what was read of a line is kept.
+/// Lines of a socket, none of them longer than a report may be. The last may end with the socket.
+/// Cancel-safe: what was read of a line is kept.
 struct Lines {
     socket: BufReader<UnixStream>,
     line: Vec<u8>,

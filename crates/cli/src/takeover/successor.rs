@@ -1,4 +1,5 @@
-//! SIGUSR2 starts the program anew, which then takes over: an upgrade in place, as `systemctl reload` does it.
+//! SIGUSR2 starts the program anew, which then takes over: an upgrade in place, as `systemctl reload` does
+//! it.
 
 use futures_util::FutureExt;
 use std::ffi::OsString;
@@ -21,7 +22,8 @@ impl Drop for Successors {
     }
 }
 
-/// Starts a newer instance at each SIGUSR2, one at a time. It must be dropped before this process ends in order.
+/// Starts a newer instance at each SIGUSR2, one at a time. It must be dropped before this process ends in
+/// order.
 ///
 /// # Errors
 /// When signals cannot be caught.

@@ -134,7 +134,8 @@ impl Directory {
         }
     }
 
-    /// For file systems that cannot do it at once: takes the name with something empty, which then is replaced.
+    /// For file systems that cannot do it at once: takes the name with something empty, which then is
+    /// replaced.
     fn take_name(&self, from: &str, to: &str) -> Result<()> {
         let is_directory =
             self.entry(from)?.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());

@@ -59,8 +59,8 @@ impl Inbox {
     /// Makes a place for what another device has of a file.
     ///
     /// # Errors
-    /// When the name is refused or taken, it is larger than what is taken, or more of it is told to be there than
-    /// there can be.
+    /// When the name is refused or taken, it is larger than what is taken, or more of it is told to be there
+    /// than there can be.
     pub(crate) fn keep_for(&self, so_far: &SoFar) -> Result<Kept> {
         let name = so_far.name();
         name::check(name)?;

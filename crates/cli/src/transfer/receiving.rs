@@ -309,7 +309,8 @@ impl Transfer<'_> {
         Ok(Compared::Same(Received { file, size, resumed_from: size, sha256 }))
     }
 
-    /// Receives what is missing, or all if the sender has `begun`, with or without chunks. Returns the size, what was there before, and the sum.
+    /// Receives what is missing, or all if the sender has `begun`, with or without chunks. Returns the size,
+    /// what was there before, and the sum.
     async fn fill(
         &mut self,
         partial: &mut Partial,

@@ -1,5 +1,5 @@
-//! What a sender sends, kept until it was used: a transfer that is halted in the middle of a chunk begins that chunk
-//! again elsewhere.
+//! What a sender sends, kept until it was used: a transfer that is halted in the middle of a chunk begins
+//! that chunk again elsewhere.
 
 use std::io;
 use std::pin::Pin;

@@ -97,8 +97,8 @@ pub(crate) struct SoFar {
 }
 
 impl SoFar {
-    /// Of a file with this name and, if that is known, this size, of which `at` bytes are there; `before` of them were
-    /// before the sender began.
+    /// Of a file with this name and, if that is known, this size, of which `at` bytes are there; `before` of
+    /// them were before the sender began.
     pub(crate) fn of(name: String, size: Option<u64>, (before, at): (u64, u64), chunks: bool) -> Self {
         let offer = Offer {
             version: VERSION,

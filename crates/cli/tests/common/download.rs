@@ -1,5 +1,5 @@
-//! A download that begins on a phone, through a gateway: real programs, and a real HTTP server that knows nothing
-//! of it.
+//! A download that begins on a phone, through a gateway: real programs, and a real HTTP server that knows
+//! nothing of it.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use std::fs;

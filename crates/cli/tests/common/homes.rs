@@ -53,8 +53,8 @@ impl Internet {
         Home::new(&self.lab, &self.router, name, network)
     }
 
-    /// The same, where the gateway's outside is public, 198.18.N.10: packets that open gateways are sent to nothing else
-    /// for a relay with a public address.
+    /// The same, where the gateway's outside is public, 198.18.N.10: packets that open gateways are sent to
+    /// nothing else for a relay with a public address.
     pub(crate) fn public_home(&self, name: &str, network: u8) -> Home {
         Home::behind(&self.lab, &self.router, name, (network, "198.18"))
     }

@@ -212,8 +212,8 @@ pub struct Running {
 impl Running {
     pub fn start(command: HostCommand) -> Self {
         let (stdin, input) = std::io::pipe().unwrap();
-        // curl, as a client of lines, reads its input between two looks at its connection. Where it would wait
-        // for somebody to type, it would not see meanwhile what a server says.
+        // curl, as a client of lines, reads its input between two looks at its connection. Where it would
+        // wait for somebody to type, it would not see meanwhile what a server says.
         rustix::io::ioctl_fionbio(&stdin, true).unwrap();
         let command = command.with(|command| {
             command.stdin(stdin).stdout(Stdio::piped());

@@ -49,8 +49,8 @@ pub(crate) fn names(group: &Group) -> BTreeMap<Subject, Label> {
     given
 }
 
-/// Whether a thing has its personal name by chance: the user has chosen none, and by the first part of its name
-/// something else could be meant.
+/// Whether a thing has its personal name by chance: the user has chosen none, and by the first part of its
+/// name something else could be meant.
 pub(crate) fn is_unclear(group: &Group, subject: Subject) -> bool {
     let things = things(group);
     let Some(it) = things.iter().find(|thing| thing.subject == subject) else { return false };

@@ -29,8 +29,8 @@ const INFO: &[u8] = b"whimbrel batch v1";
 const SIGNED: &[u8] = b"whimbrel sealed batch v1";
 const HEADER: usize = 4 + 32;
 const SEALED_KEY: usize = 32 + 16;
-/// The most bytes of contents, unpacked. A few more than the largest batch has: what is read of a small letter
-/// must not take all memory.
+/// The most bytes of contents, unpacked. A few more than the largest batch has: what is read of a small
+/// letter must not take all memory.
 const MAX_CONTENTS: usize = 2 * 1024 * 1024;
 
 /// What is in a letter.

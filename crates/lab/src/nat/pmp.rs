@@ -23,8 +23,8 @@ pub struct NatPmp {
 }
 
 impl NatGateway {
-    /// Has the gateway pass ports on for whoever asks at its address `inside`. It says that they are reached at
-    /// `outside`, true or not.
+    /// Has the gateway pass ports on for whoever asks at its address `inside`. It says that they are reached
+    /// at `outside`, true or not.
     pub fn speak_nat_pmp(&self, inside: Ipv4Addr, outside: Ipv4Addr) -> Result<NatPmp> {
         let failed = |source| Error::Listen { what: format!("for NAT-PMP at {inside}"), source };
         let socket = self.router().run(|| UdpSocket::bind((inside, PORT))).map_err(failed)?;

@@ -65,9 +65,9 @@ impl Client {
         }
     }
 
-    /// Asks whether the end of a message that is under way should come another way: `intents` say how much is left
-    /// of it, and `connections` list the one that it is on. The part of the decision is what should, and it counts
-    /// as scheduled like a unit of its own. `None`: all of it stays, or nobody answers.
+    /// Asks whether the end of a message that is under way should come another way: `intents` say how much is
+    /// left of it, and `connections` list the one that it is on. The part of the decision is what should, and
+    /// it counts as scheduled like a unit of its own. `None`: all of it stays, or nobody answers.
     pub async fn reconsider(
         &self,
         host: &str,

@@ -144,8 +144,8 @@ impl Pool {
         Pooled { stream: Some(stream), is_new: true, why: by.why, id, key, unit, pool: self.clone() }
     }
 
-    /// Opens a connection that is idle then, so that the manager is told of it with the next question: once for
-    /// each host in the time for which idle ones are kept. Holds nobody up.
+    /// Opens a connection that is idle then, so that the manager is told of it with the next question: once
+    /// for each host in the time for which idle ones are kept. Holds nobody up.
     fn open_ahead(&self, key: &Key, way: Option<Way>) {
         let Some(by) = way.and_then(Candidate::of_way) else { return };
         if !self.lock().ahead.begins(key, Instant::now()) {
@@ -185,7 +185,8 @@ fn beside(way: Way, destination: SocketAddr) -> Candidate {
 }
 
 impl Pooled {
-    /// Whether no message has passed on it: then it may need what belongs to a connection, such as a handshake.
+    /// Whether no message has passed on it: then it may need what belongs to a connection, such as a
+    /// handshake.
     pub fn is_new(&self) -> bool {
         self.is_new
     }

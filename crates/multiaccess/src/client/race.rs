@@ -113,8 +113,8 @@ impl Client {
     }
 }
 
-/// Whether it is the way that failed. A host that refuses was reached: closed ports of three hosts must not have
-/// the manager avoid the network that led there.
+/// Whether it is the way that failed. A host that refuses was reached: closed ports of three hosts must not
+/// have the manager avoid the network that led there.
 fn speaks_of_the_way(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
 }

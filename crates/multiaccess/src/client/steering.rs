@@ -10,7 +10,8 @@ impl Client {
     /// by themselves.
     ///
     /// # Errors
-    /// As [`Client::ask`]; [`ClientError::Refused`] if there is no such connection of this user, or no helper.
+    /// As [`Client::ask`]; [`ClientError::Refused`] if there is no such connection of this user, or no
+    /// helper.
     pub async fn steer(&self, steer: Steer) -> Result<Vec<Steered>, ClientError> {
         let answer = self.exchange(Request { steer: Some(steer), ..Request::default() }).await?;
         answer.steered.ok_or_else(|| ClientError::Refused("the answer names no subflows".to_owned()))

@@ -154,15 +154,15 @@ fn each_part_of_a_message_is_scheduled_on_its_own_path() {
     // Alone it takes 200 + 34.4 ms over the far path; 217.2 with one half of it over the near one, where that
     // takes 10 + 172.
     assert_eq!((verdicts[0].ways[0].completes_ms, shares[0]), (Some(234.4), (43_000, 43_000)));
-    // With 43 000 bytes before it on each: 251.6 alone, and 200 + 43.0 with a quarter over the near path, where
-    // it has half of the rate: 10 + 172. With one half it would be 10 + 344.
+    // With 43 000 bytes before it on each: 251.6 alone, and 200 + 43.0 with a quarter over the near path,
+    // where it has half of the rate: 10 + 172. With one half it would be 10 + 344.
     assert_eq!((verdicts[1].ways[0].completes_ms, shares[1]), (Some(251.6), (64_500, 21_500)));
     // 277.4 alone; 268.8 for three quarters, and a third of the rate for the quarter: 10 + 258.
     assert_eq!((verdicts[2].ways[0].completes_ms, shares[2]), (Some(277.4), (64_500, 21_500)));
     // 303.2 alone, and no share of it is earlier by 3 %: the near path has 344 ms to do.
     assert_eq!((verdicts[3].ways[0].completes_ms, shares[3]), (Some(303.2), (86_000, 0)));
-    // Of all of them the near path carries what it can while the far one is at work: 301 000 bytes, which take
-    // 1.2 s, beside 2 451 000, which take 200 ms and 1.0 s.
+    // Of all of them the near path carries what it can while the far one is at work: 301 000 bytes, which
+    // take 1.2 s, beside 2 451 000, which take 200 ms and 1.0 s.
     let near: u64 = shares.iter().map(|(_, near)| near).sum();
     assert_eq!(near, 301_000);
     for unit in 1..=32 {
@@ -181,8 +181,8 @@ fn under_way(left: u64, completes_ms: f64) -> Ask {
 #[test]
 fn the_end_of_what_is_under_way_moves_as_far_as_all_of_it_is_there_sooner() {
     let (mut decider, paths) = (decider("whimbrel"), asymmetric());
-    // At 250 kB/s it takes eight seconds. Fifteen sixteenths of it take 200 + 750 ms over the far path, and what
-    // stays takes 500 ms; with seven eighths what stays would take a second.
+    // At 250 kB/s it takes eight seconds. Fifteen sixteenths of it take 200 + 750 ms over the far path, and
+    // what stays takes 500 ms; with seven eighths what stays would take a second.
     let verdict = decided(&mut decider, &paths, &under_way(2_000_000, 8000.0));
     let [part] = &verdict.parts[..] else { panic!("{verdict:?}") };
     assert_eq!((part.bytes, part.way.interface.as_str(), part.way.reuse), (1_875_000, "far", None));

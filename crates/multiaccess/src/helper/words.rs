@@ -8,8 +8,8 @@ pub(crate) const MAX_LINE: usize = 4096;
 /// And of the helper, which may list subflows.
 pub(crate) const MAX_TOLD: usize = 16 << 10;
 
-/// A line of a client: what is to be done with a connection of its. Without an action it is told which subflows
-/// the connection has, and of what happens to it, as after each order.
+/// A line of a client: what is to be done with a connection of its. Without an action it is told which
+/// subflows the connection has, and of what happens to it, as after each order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {

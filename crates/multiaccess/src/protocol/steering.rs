@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use whimbrel_access::Intents;
 
-/// A connection of Multipath TCP of the client's user. The manager chooses its subflows from now on, until the
-/// client is gone; the newest word counts.
+/// A connection of Multipath TCP of the client's user. The manager chooses its subflows from now on, until
+/// the client is gone; the newest word counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Steer {

@@ -186,7 +186,8 @@ impl Steerer {
         }
     }
 
-    /// Has a connection have the subflows that the policy wants, as far as that is possible now. Returns them.
+    /// Has a connection have the subflows that the policy wants, as far as that is possible now. Returns
+    /// them.
     async fn settle(&mut self, ends: Ends) -> Result<Vec<Steered>, Trouble> {
         let Some(known) = self.connections.get(&ends) else {
             return Err(Trouble::Gone("it is forgotten".to_owned()));
@@ -232,8 +233,8 @@ impl Steerer {
         })
     }
 
-    /// The subflows of a connection, of which the helper tells from then on: before Linux 6.15 the kernel says
-    /// to those alone who have its rights which subflow belongs to which connection.
+    /// The subflows of a connection, of which the helper tells from then on: before Linux 6.15 the kernel
+    /// says to those alone who have its rights which subflow belongs to which connection.
     async fn subflows(&mut self, ends: Ends) -> Result<Vec<Subflow>, Trouble> {
         let helper = self.helper()?;
         match helper.subflows(ends).await {
@@ -252,8 +253,8 @@ impl Steerer {
         Trouble::Later(error.to_string())
     }
 
-    /// The socket for questions to the kernel. It is put back when it has answered: else an answer may be half
-    /// read.
+    /// The socket for questions to the kernel. It is put back when it has answered: else an answer may be
+    /// half read.
     fn lookup(&mut self) -> Result<Lookup, Trouble> {
         self.lookup.take().map_or_else(Lookup::open, Ok).map_err(untold)
     }

@@ -10,8 +10,8 @@ const WORD_BITS: u32 = 11;
 /// In the list, so many letters tell each word from all others.
 const DISTINCT: usize = 4;
 
-/// Where a meeting is, and the secret of those who meet: three words, of which the first is the meeting's slot
-/// at the name service and the other two are 22 secret bits.
+/// Where a meeting is, and the secret of those who meet: three words, of which the first is the meeting's
+/// slot at the name service and the other two are 22 secret bits.
 ///
 /// Written with dashes, as in `harvest-otter-violin`; read in any case, with spaces too, and with words that
 /// are cut after four letters.

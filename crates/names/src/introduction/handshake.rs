@@ -1,9 +1,9 @@
 //! The key exchange between two who share a code: pure, without a network.
 //!
 //! Both send a hello with their endpoint id and their half of a SPAKE2 exchange (RFC 9382) over the code's
-//! secret. Whoever does not know the secret ends up with another key, and learns nothing from the exchange but
-//! that its one guess was wrong. Each side then proves its key with an HMAC over both hellos, so that neither
-//! the ids nor the roles can be changed on the way.
+//! secret. Whoever does not know the secret ends up with another key, and learns nothing from the exchange
+//! but that its one guess was wrong. Each side then proves its key with an HMAC over both hellos, so that
+//! neither the ids nor the roles can be changed on the way.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
@@ -136,7 +136,8 @@ impl Agreed {
     }
 }
 
-/// Seals and opens messages, in order. Each direction has a key of its own, and a message's number is its nonce.
+/// Seals and opens messages, in order. Each direction has a key of its own, and a message's number is its
+/// nonce.
 pub(super) struct Sealing {
     mine: Option<LessSafeKey>,
     theirs: Option<LessSafeKey>,

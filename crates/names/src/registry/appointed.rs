@@ -27,7 +27,8 @@ impl Registry {
                 return Ok(());
             }
         }
-        // It may have published services alone, or of late. What is revoked has an entry, which is the user's.
+        // It may have published services alone, or of late. What is revoked has an entry, which is the
+        // user's.
         for own in self.store.names_of(&appointment.id()).await? {
             if own.device().as_ref() != Some(name) {
                 continue;

@@ -7,8 +7,8 @@ use crate::error::NamesError;
 use crate::store::Store;
 
 impl Registry {
-    /// Refuses a service's record whose delegation is for its device, when the user has given the device's name
-    /// to another key since, or withdrawn it: a lost laptop loses its services with its name.
+    /// Refuses a service's record whose delegation is for its device, when the user has given the device's
+    /// name to another key since, or withdrawn it: a lost laptop loses its services with its name.
     pub(super) async fn check_device(&self, record: &SignedRecord) -> Result<(), NamesError> {
         if is_superseded(&*self.store, record).await? {
             return Err(NamesError::DelegationSuperseded(record.record().name.clone()));

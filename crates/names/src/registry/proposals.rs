@@ -108,8 +108,8 @@ impl Registry {
         }
     }
 
-    /// Lets `peer` hear of changes to what [`proposals`](Self::proposals) tells: of those that are made on this
-    /// server.
+    /// Lets `peer` hear of changes to what [`proposals`](Self::proposals) tells: of those that are made on
+    /// this server.
     ///
     /// # Errors
     /// [`NamesError::TooManyFollowers`], and as [`proposals`](Self::proposals).

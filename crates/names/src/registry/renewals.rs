@@ -1,8 +1,9 @@
 //! Delegations that are renewed: more time for a key that has a name already, never a name for another key.
 //!
 //! A delegation that a user makes by hand gives a name to a key, whatever was before. A renewal is made by a
-//! program, perhaps on a machine that has not heard that the name was revoked since. So it is refused for a name
-//! that is another key's now; and what was kept before the name was revoked is not handed out afterwards.
+//! program, perhaps on a machine that has not heard that the name was revoked since. So it is refused for a
+//! name that is another key's now; and what was kept before the name was revoked is not handed out
+//! afterwards.
 
 use whimbrel_base::{Delegation, EndpointId, Name, RecordError, UnixTime};
 
@@ -12,13 +13,13 @@ use crate::error::NamesError;
 use crate::store::MAX_RENEWALS;
 
 impl Registry {
-    /// Keeps a delegation for the key that has its name, which asks for it ([`renewal`](Self::renewal)). `peer`
-    /// must be the key that made it: the user's, or that of a device which the user appointed. Says until when
-    /// it counts, or the one that is kept already if an appointed device gives no more time.
+    /// Keeps a delegation for the key that has its name, which asks for it ([`renewal`](Self::renewal)).
+    /// `peer` must be the key that made it: the user's, or that of a device which the user appointed. Says
+    /// until when it counts, or the one that is kept already if an appointed device gives no more time.
     ///
     /// # Errors
-    /// [`NamesError::Revoked`] and [`NamesError::DelegationSuperseded`] when the name is no longer that key's;
-    /// [`NamesError::NotAppointed`] when the appointed device is none of the user's any more;
+    /// [`NamesError::Revoked`] and [`NamesError::DelegationSuperseded`] when the name is no longer that
+    /// key's; [`NamesError::NotAppointed`] when the appointed device is none of the user's any more;
     /// [`NamesError::NotTheUsers`], [`NamesError::Forged`], [`NamesError::TooManyNames`] and those of
     /// delegations.
     pub async fn renew(

@@ -7,8 +7,8 @@ use crate::admission::Domain;
 use crate::error::NamesError;
 
 impl Registry {
-    /// Whether `peer` has a name of `domain` at the time `now`: one whose record counts, or a user's name that is
-    /// held for it, and that was not revoked.
+    /// Whether `peer` has a name of `domain` at the time `now`: one whose record counts, or a user's name
+    /// that is held for it, and that was not revoked.
     ///
     /// # Errors
     /// [`NamesError::Unavailable`].

@@ -21,8 +21,8 @@ impl NameResolver {
     /// Hears of changes to what [`proposals`](Self::proposals) tells, from now on. `word` is as there.
     ///
     /// # Errors
-    /// [`AskError::Refused`] when the delegation does not count, or too many follow; [`AskError::Unsupported`] by an
-    /// older service.
+    /// [`AskError::Refused`] when the delegation does not count, or too many follow;
+    /// [`AskError::Unsupported`] by an older service.
     pub async fn proposal_news(&self, word: Option<&Delegation>) -> Result<ProposalNews, AskError> {
         let request = Request::Follow { word: word.map(Delegation::encode) };
         match own_stream::ask(&self.core, request, WHAT).await? {
@@ -40,8 +40,8 @@ impl ProposalNews {
     /// Waits for the next change, for as long as it takes. Cancel-safe.
     ///
     /// # Errors
-    /// [`AskError`] when the service has ended it, as it does after an hour here, or its connection is lost: something
-    /// may have changed since, and following begins anew with [`NameResolver::proposal_news`].
+    /// [`AskError`] when the service has ended it, as it does after an hour here, or its connection is lost:
+    /// something may have changed since, and following begins anew with [`NameResolver::proposal_news`].
     pub async fn changed(&mut self) -> Result<(), AskError> {
         let mut piece = [0; 256];
         loop {

@@ -61,8 +61,8 @@ struct State {
     wanted: usize,
     failure: String,
     used: Instant,
-    /// Something was asked on a stream of its own on this connection, and not answered so far, that an older service
-    /// does not know.
+    /// Something was asked on a stream of its own on this connection, and not answered so far, that an older
+    /// service does not know.
     probing: bool,
     /// Something was answered on a stream of its own on this connection.
     heard: bool,
@@ -131,8 +131,8 @@ impl Core {
         }
     }
 
-    /// The verified record, if its domain's owner wants this service, and it agrees with what is known of its own
-    /// owner. That may be in a file.
+    /// The verified record, if its domain's owner wants this service, and it agrees with what is known of its
+    /// own owner. That may be in a file.
     pub(super) async fn judged(&self, record: SignedRecord) -> Result<SignedRecord, AskError> {
         self.prove(&record.record().name).await?;
         if self.known.file().is_none() {
@@ -285,8 +285,8 @@ impl Core {
         self.state().begin_session();
     }
 
-    /// The service ended the connection over something that it does not know: it is of an older version. What it
-    /// may not know is not asked again.
+    /// The service ended the connection over something that it does not know: it is of an older version. What
+    /// it may not know is not asked again.
     pub(super) fn broken_off(&self) {
         let mut state = self.state();
         if std::mem::take(&mut state.probing) {

@@ -26,8 +26,8 @@ pub(super) struct Following {
     pub(super) write: SendHalf,
 }
 
-/// Answers the request, and pushes until the peer ends its stream, its word does not count any more, or the time is
-/// over.
+/// Answers the request, and pushes until the peer ends its stream, its word does not count any more, or the
+/// time is over.
 pub(super) async fn serve(
     following: Following,
     connection: &Connection,

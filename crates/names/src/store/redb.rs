@@ -1,8 +1,8 @@
 //! A store in one file, on the embedded database redb.
 //!
 //! What was acknowledged is on the disk: it survives the death of the process and of the machine at any
-//! instant. One thread writes entries. It takes all the puts that are waiting into one transaction, so that they
-//! share the one wait for the disk, and answers each when the disk has answered. Who comes after whom is
+//! instant. One thread writes entries. It takes all the puts that are waiting into one transaction, so that
+//! they share the one wait for the disk, and answers each when the disk has answered. Who comes after whom is
 //! known before that, in memory.
 //!
 //! A full or failing disk makes puts fail, and nothing else: the file is opened again for the next put, which
@@ -125,8 +125,8 @@ impl RedbStore {
     }
 }
 
-/// Runs something on a thread that may block. All of it as tasks of one type: what the runtime does with a task is
-/// compiled for each type of one, 2 KB.
+/// Runs something on a thread that may block. All of it as tasks of one type: what the runtime does with a
+/// task is compiled for each type of one, 2 KB.
 fn blocking<'a, T: Send + 'static>(
     run: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Answer<'a, T> {

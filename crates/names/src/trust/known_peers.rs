@@ -12,8 +12,8 @@ type Tell = Arc<dyn Fn(&TrustNews) + Send + Sync>;
 
 /// What is known of names, kept in a file or in memory only. Cheap to clone; clones share everything.
 ///
-/// Each judgement reads the file again if it was changed; each change is made under a lock beside the file, on
-/// the newest state, and replaces the file in one step. The methods read and write files: call them where
+/// Each judgement reads the file again if it was changed; each change is made under a lock beside the file,
+/// on the newest state, and replaces the file in one step. The methods read and write files: call them where
 /// that may block.
 #[derive(Clone)]
 pub struct KnownPeers {
@@ -48,7 +48,8 @@ impl KnownPeers {
         Self { inner: Arc::new(Inner { file, state: Mutex::default(), tell: None }) }
     }
 
-    /// Has news told to `tell`, which must not block: owners that are met for the first time, and new endpoints.
+    /// Has news told to `tell`, which must not block: owners that are met for the first time, and new
+    /// endpoints.
     #[must_use]
     pub fn telling(self, tell: impl Fn(&TrustNews) + Send + Sync + 'static) -> Self {
         let file = self.inner.file.clone();
@@ -80,8 +81,9 @@ impl KnownPeers {
         self.change(|pins| pin(pins, name, key, origin, now))
     }
 
-    /// Takes in a key that others hand out, as in a ticket or a meeting by code. It is pinned where nothing was
-    /// known, and where it says better by whose word the key that is known counts; never in place of another.
+    /// Takes in a key that others hand out, as in a ticket or a meeting by code. It is pinned where nothing
+    /// was known, and where it says better by whose word the key that is known counts; never in place of
+    /// another.
     ///
     /// # Errors
     /// [`TrustError::OwnerChanged`], [`TrustError::EndpointChanged`], and those of [`pin`](Self::pin).

@@ -29,8 +29,8 @@ pub struct KnownEndpoint {
     pub id: EndpointId,
     /// When it was seen or pinned first.
     pub since: UnixTime,
-    /// How it was learned. A [`FirstUse`](Origin::FirstUse) may be followed by another endpoint that the owner
-    /// signed; what came by a [`Ticket`](Origin::Ticket) only if the owner was confirmed otherwise.
+    /// How it was learned. A [`FirstUse`](Origin::FirstUse) may be followed by another endpoint that the
+    /// owner signed; what came by a [`Ticket`](Origin::Ticket) only if the owner was confirmed otherwise.
     pub origin: Origin,
     /// The highest sequence number that was seen of the name.
     pub sequence: u64,
@@ -154,7 +154,8 @@ impl Pins {
         Ok(news)
     }
 
-    /// How a key stands to what is known of a name, for keys that others hand out without the owner's signature.
+    /// How a key stands to what is known of a name, for keys that others hand out without the owner's
+    /// signature.
     ///
     /// # Errors
     /// [`TrustError`] when the name is known to belong to, or to stand for, another one.

@@ -19,8 +19,8 @@ impl Connection {
         if self.held { None } else { self.session.streams.open(false) }
     }
 
-    /// Opens a stream on which this side alone writes. Reading it is [stopped](Self::stop) from the start. A peer
-    /// of an older version takes it for a stream of both ways that nobody reads. Otherwise as
+    /// Opens a stream on which this side alone writes. Reading it is [stopped](Self::stop) from the start. A
+    /// peer of an older version takes it for a stream of both ways that nobody reads. Otherwise as
     /// [`open_stream`](Self::open_stream).
     pub fn open_one_way(&mut self) -> Option<StreamId> {
         if self.held { None } else { self.session.streams.open(true) }
@@ -56,8 +56,8 @@ impl Connection {
         self.session.streams.write(id, data, flowing)
     }
 
-    /// As [`write`](Self::write), but keeps the memory of what it takes away from `data`, where that is not little,
-    /// instead of a copy.
+    /// As [`write`](Self::write), but keeps the memory of what it takes away from `data`, where that is not
+    /// little, instead of a copy.
     ///
     /// # Errors
     /// [`StreamError`] when the stream cannot be written to.

@@ -23,9 +23,9 @@ use crate::session::tenure::Verdict;
 const ASSIGN_FRAME: usize = 4 + 2 * 32 + 8 + 64 + 16 * 20;
 
 impl Connection {
-    /// Signs, as this end's owner, that the end goes to another key. `None` while the peer would not know what
-    /// that means: it is of an older version, has not accepted the connection, or may not know the present copy of
-    /// this end; and if `key` is not this end's, or `to` is one of the two ends.
+    /// Signs, as this end's owner, that the end goes to another key. `None` while the peer would not know
+    /// what that means: it is of an older version, has not accepted the connection, or may not know the
+    /// present copy of this end; and if `key` is not this end's, or `to` is one of the two ends.
     #[must_use]
     pub fn assign(&self, key: &SecretKey, to: EndpointId) -> Option<Assignment> {
         self.session.identity.assign(key, to)
@@ -97,8 +97,9 @@ impl Connection {
         self.session.identity.tenure.expected()
     }
 
-    /// Server: whether a TAKE_OVER of `client`, as TLS says, is good. `Ok(true)`: the client would have this key
-    /// for the first time, and must be as welcome as one that opens a connection. Nothing has happened yet.
+    /// Server: whether a TAKE_OVER of `client`, as TLS says, is good. `Ok(true)`: the client would have this
+    /// key for the first time, and must be as welcome as one that opens a connection. Nothing has happened
+    /// yet.
     ///
     /// # Errors
     /// As [`take_over`](Self::take_over).
@@ -135,8 +136,8 @@ impl Connection {
         self.let_in(now, verdict, take_over.path, First::TakenOver, &take_over.lost)
     }
 
-    /// Why a first flight is refused whose TLS peer is not the connection's: [`JoinError::Superseded`] for one
-    /// that had the connection and handed it over, `None` for one that has nothing to do with it.
+    /// Why a first flight is refused whose TLS peer is not the connection's: [`JoinError::Superseded`] for
+    /// one that had the connection and handed it over, `None` for one that has nothing to do with it.
     #[must_use]
     pub fn turn_away(&self, peer: EndpointId, first: &FirstFlight) -> Option<JoinError> {
         let claimed = match first {
@@ -149,8 +150,9 @@ impl Connection {
     }
 
     /// Gives all paths up and writes the connection down for another owner, but does not end it: nothing is
-    /// read, written or joined from now on until it is [released](Self::release), because the other owner will
-    /// have said that it cannot go on, or [let go](Self::let_go). `None` if there is nothing to write down.
+    /// read, written or joined from now on until it is [released](Self::release), because the other owner
+    /// will have said that it cannot go on, or [let go](Self::let_go). `None` if there is nothing to write
+    /// down.
     pub fn hold(&mut self, now: Instant) -> Option<Vec<u8>> {
         self.detach(now);
         let snapshot = self.snapshot()?;
@@ -164,8 +166,9 @@ impl Connection {
         self.held
     }
 
-    /// The other owner does not go on: this one does. It claims the connection anew with `nonce`, which must be
-    /// fresh, unpredictable bytes: whatever was written down or assigned before is void once the peer has heard.
+    /// The other owner does not go on: this one does. It claims the connection anew with `nonce`, which must
+    /// be fresh, unpredictable bytes: whatever was written down or assigned before is void once the peer has
+    /// heard.
     pub fn release(&mut self, nonce: [u8; 32]) {
         if std::mem::take(&mut self.held) {
             self.session.identity.claim(nonce);

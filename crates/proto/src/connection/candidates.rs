@@ -21,8 +21,9 @@ impl Connection {
     }
 
     /// Tells the peer at which addresses this side's UDP sockets may be reached, at most
-    /// [`MAX_CANDIDATES`](crate::MAX_CANDIDATES), best first, and asks it to send to them now, so that its gateway
-    /// lets in what comes from there. Told reliably; does nothing if the peer would not know what it means.
+    /// [`MAX_CANDIDATES`](crate::MAX_CANDIDATES), best first, and asks it to send to them now, so that its
+    /// gateway lets in what comes from there. Told reliably; does nothing if the peer would not know what it
+    /// means.
     pub fn state_candidates(&mut self, addresses: Vec<SocketAddr>) {
         if self.can_punch() {
             self.session.candidates.state(addresses);
@@ -42,8 +43,8 @@ impl Connection {
         self.session.candidates.peers()
     }
 
-    /// Tells the peer where this side sees it, on the newest of its paths. Told reliably, and once; does nothing if
-    /// the peer would not know what it means.
+    /// Tells the peer where this side sees it, on the newest of its paths. Told reliably, and once; does
+    /// nothing if the peer would not know what it means.
     pub fn state_observed(&mut self, at: SocketAddr) {
         if self.session.identity.both_tell_what_they_observe() {
             self.session.observed.state(at);

@@ -1,5 +1,5 @@
-//! Messages in datagrams of a carrier (RFC 9221), beside the segments of its path: a packet that is lost holds
-//! up nothing but its own message, and no stream is before it in the carrier's queue.
+//! Messages in datagrams of a carrier (RFC 9221), beside the segments of its path: a packet that is lost
+//! holds up nothing but its own message, and no stream is before it in the carrier's queue.
 
 use std::time::Instant;
 
@@ -19,7 +19,8 @@ use crate::varint::{self, Reader};
 
 /// In the place of a number: there is no message in it, only answers.
 const ANSWERS: u64 = varint::MAX;
-/// So little does not wait for the turn of a stream that its carrier does not take: that may wait for a lost packet.
+/// So little does not wait for the turn of a stream that its carrier does not take: that may wait for a lost
+/// packet.
 const LITTLE: u64 = 4096;
 /// So many messages share a datagram, at most: what is lost with it is bounded too.
 const MOST_TOGETHER: usize = 64;
@@ -29,8 +30,8 @@ const FEW_TOGETHER: usize = 16;
 const ANSWERS_SIZE: u64 = 8 + frame::DATAGRAMS_SIZE as u64;
 
 impl Connection {
-    /// The carrier of `path` takes datagrams of so many bytes now, as long as that is not said anew; 0: it takes
-    /// none.
+    /// The carrier of `path` takes datagrams of so many bytes now, as long as that is not said anew; 0: it
+    /// takes none.
     pub fn set_datagram_room(&mut self, path: PathId, room: u64) {
         if let Some(path) = self.paths.get_mut(path) {
             path.datagrams.set_room(room);
@@ -44,8 +45,8 @@ impl Connection {
         self.session.identity.both_take_datagrams() && (!self.session.messages.sender.is_idle() || answers())
     }
 
-    /// Streams share their carriers with messages that are to be quick: the queues that streams make should be
-    /// short. That is so while a flow is open that is more urgent than the streams which waited last.
+    /// Streams share their carriers with messages that are to be quick: the queues that streams make should
+    /// be short. That is so while a flow is open that is more urgent than the streams which waited last.
     #[must_use]
     pub fn wants_short_queues(&mut self) -> bool {
         let journals = self.journal_flows().map_or(0, |flows| flows.len());
@@ -74,8 +75,8 @@ impl Connection {
         if (waiting == 0 && copied.is_none()) || self.pacing.room(now, waiting.max(1)) == 0 {
             return false;
         }
-        // A copy goes on another path than that on which its message is quickest: what else waits may have to wait for
-        // a better one.
+        // A copy goes on another path than that on which its message is quickest: what else waits may have to
+        // wait for a better one.
         let may_share = copied.is_none() || (waiting > 0 && self.is_quick_for(now, id, waiting));
         let before = out.len();
         varint::write(out, self.paths.get(id).map_or(0, |path| path.datagrams.leaving.next()));
@@ -117,8 +118,8 @@ impl Connection {
         true
     }
 
-    /// Puts in what else waits, is small enough, and has its turn: it goes with what goes anyway. `begin`: where
-    /// the datagram begins.
+    /// Puts in what else waits, is small enough, and has its turn: it goes with what goes anyway. `begin`:
+    /// where the datagram begins.
     fn fill_datagram(
         &mut self,
         now: Instant,
@@ -279,8 +280,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer tells which datagrams on a path it has; `promptly`: in a datagram on that path. True if that is
-    /// news.
+    /// The peer tells which datagrams on a path it has; `promptly`: in a datagram on that path. True if that
+    /// is news.
     pub(super) fn datagrams_came(
         &mut self,
         now: Instant,
@@ -308,8 +309,8 @@ impl Connection {
         }
     }
 
-    /// What was in datagrams and had no answer in time goes again or is lost, and what came in some is due to be
-    /// told.
+    /// What was in datagrams and had no answer in time goes again or is lost, and what came in some is due to
+    /// be told.
     pub(super) fn run_datagrams(&mut self, now: Instant) {
         let silence = self.silence();
         let mut lost = Vec::new();

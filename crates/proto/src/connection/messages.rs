@@ -143,7 +143,8 @@ impl Connection {
         self.session.identity.both_keep_journals().then_some([FlowId(0), FlowId(1)])
     }
 
-    /// Takes the next message that arrived on the peer's journal flows; as [`recv_message`](Self::recv_message).
+    /// Takes the next message that arrived on the peer's journal flows; as
+    /// [`recv_message`](Self::recv_message).
     pub fn recv_journal(&mut self) -> Option<Message> {
         self.session.messages.receiver.take_journal()
     }

@@ -46,8 +46,8 @@ impl Connection {
         self.open_path_to(now, self.peer(), rtt, early_limit)
     }
 
-    /// Client: as [`open_path`](Self::open_path), over a carrier at whose other end is this key: the server's, or
-    /// the one that it [may have by now](Self::expected_peer).
+    /// Client: as [`open_path`](Self::open_path), over a carrier at whose other end is this key: the
+    /// server's, or the one that it [may have by now](Self::expected_peer).
     pub fn open_path_to(
         &mut self,
         now: Instant,
@@ -117,8 +117,8 @@ impl Connection {
         self.put_back_reinjected(contents);
     }
 
-    /// Client: `path` leads elsewhere than one that was opened before it and is not answered. What little is said while
-    /// both are opening goes on both, since the answer may come from either.
+    /// Client: `path` leads elsewhere than one that was opened before it and is not answered. What little is
+    /// said while both are opening goes on both, since the answer may come from either.
     pub fn leads_elsewhere(&mut self, path: PathId) {
         if let Some(path) = self.paths.get_mut(path) {
             path.beginning.lead_elsewhere();
@@ -196,8 +196,8 @@ impl Connection {
         self.let_in(now, verdict, join.path, first, &join.lost)
     }
 
-    /// Server: as [`join`](Self::join), for a client that was written down and read back. The first copy of it
-    /// that comes has the connection, and what the one before it has is over.
+    /// Server: as [`join`](Self::join), for a client that was written down and read back. The first copy of
+    /// it that comes has the connection, and what the one before it has is over.
     ///
     /// # Errors
     /// As [`join`](Self::join); [`JoinError::Superseded`] for any other copy.
@@ -449,10 +449,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Handover mode `single`: the newest path that answered is the only one. The client decides;
-    /// the server follows its RETIRE or PATH_LOST. One that [gives way](Self::give_way) to a path that is answered
-    /// already is no newer than that. A path that is opening may be meant to take over: whoever
-    /// opened it gives it up, or has it do so.
+    /// Handover mode `single`: the newest path that answered is the only one. The client decides; the server
+    /// follows its RETIRE or PATH_LOST. One that [gives way](Self::give_way) to a path that is answered
+    /// already is no newer than that. A path that is opening may be meant to take over: whoever opened it
+    /// gives it up, or has it do so.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
         let is_active = |id: &PathId| self.paths.get(*id).is_some_and(Path::is_active);
         let (stays, kept) = match self.paths.get(newest) {
@@ -486,8 +486,8 @@ impl Connection {
     }
 
     /// Server: the carrier of `id` would not have come up if nothing of this side reached the peer (TCP's
-    /// handshake does not end, QUIC's with early data may not have begun). Until this is said, or something is
-    /// acknowledged on it, the path carries nothing while another one works.
+    /// handshake does not end, QUIC's with early data may not have begun). Until this is said, or something
+    /// is acknowledged on it, the path carries nothing while another one works.
     pub fn path_proven(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.beginning.prove();

@@ -152,8 +152,8 @@ impl Connection {
         false
     }
 
-    /// Mode `redundant`: what goes on `id` shall go on all others too. So shall, in every mode, the last of what waits
-    /// while paths to several places are opening. Where much waits, nobody waits for its end.
+    /// Mode `redundant`: what goes on `id` shall go on all others too. So shall, in every mode, the last of
+    /// what waits while paths to several places are opening. Where much waits, nobody waits for its end.
     pub(super) fn copy_to_others(&mut self, id: PathId, contents: &[Content], is_last: bool) {
         let opening =
             self.paths.get(id).filter(|path| path.is_opening()).map(|path| path.beginning.is_apart());

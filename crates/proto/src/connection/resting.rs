@@ -1,5 +1,5 @@
-//! A connection that waits for its peer without any path, packed into the bytes of its snapshot: an endpoint may
-//! keep thousands of them.
+//! A connection that waits for its peer without any path, packed into the bytes of its snapshot: an endpoint
+//! may keep thousands of them.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -58,9 +58,9 @@ pub struct Resting {
 }
 
 impl Connection {
-    /// From when on the connection may [rest](Self::rest), if nothing happens until then. `None` if there is a path,
-    /// or something to be told or remembered that a snapshot does not hold. Only a server rests, since a client
-    /// dials.
+    /// From when on the connection may [rest](Self::rest), if nothing happens until then. `None` if there is
+    /// a path, or something to be told or remembered that a snapshot does not hold. Only a server rests,
+    /// since a client dials.
     #[must_use]
     pub fn rests_from(&self) -> Option<Instant> {
         // What the peer says it had of a lost path goes no second time.

@@ -33,8 +33,8 @@ impl Connection {
         true
     }
 
-    /// Paths that were to [keep](Self::keep_as_backup), or [give way to](Self::give_way), one that is retired now
-    /// keep, or give way to, that which takes its place.
+    /// Paths that were to [keep](Self::keep_as_backup), or [give way to](Self::give_way), one that is retired
+    /// now keep, or give way to, that which takes its place.
     pub(super) fn replace(&mut self, old: PathId, successor: PathId) {
         for (_, path) in self.paths.iter_mut().filter(|(id, _)| *id != successor) {
             path.succession.replace(old, successor);

@@ -138,8 +138,8 @@ impl Connection {
         self.session.identity.tenure.is_unheard()
     }
 
-    /// Client: what the notices of the server's copy of before are made with, since another one has the connection,
-    /// and what that copy is [told](Notice::Superseded) if it sends any.
+    /// Client: what the notices of the server's copy of before are made with, since another one has the
+    /// connection, and what that copy is [told](Notice::Superseded) if it sends any.
     #[must_use]
     pub fn superseded_copy(&self) -> Option<(NoticeKey, Notice)> {
         let former = self.session.notices.former()?.clone();
@@ -147,16 +147,16 @@ impl Connection {
         Some((former, Notice::Superseded { generation, nonce }))
     }
 
-    /// Server: as [`notice_key`](Self::notice_key), before this copy claimed the connection: the client may know no
-    /// other. `None` once it is known to have heard of the claim.
+    /// Server: as [`notice_key`](Self::notice_key), before this copy claimed the connection: the client may
+    /// know no other. `None` once it is known to have heard of the claim.
     #[must_use]
     pub fn former_notice_key(&self) -> Option<NoticeKey> {
         self.session.identity.tenure.secret_before().map(Secret::notice_key)
     }
 
-    /// Server: an authentic notice says that the client goes on with the copy of this generation and nonce. Ends
-    /// the connection with [`CloseCode::SUPERSEDED`] if that is another one. A copy that another owner tries to go
-    /// on with waits for that one's word.
+    /// Server: an authentic notice says that the client goes on with the copy of this generation and nonce.
+    /// Ends the connection with [`CloseCode::SUPERSEDED`] if that is another one. A copy that another owner
+    /// tries to go on with waits for that one's word.
     pub fn hear_superseded(&mut self, generation: u64, nonce: &[u8; 32]) {
         let is_over = self.side() == Side::Server
             && self.session.identity.both_suspend()

@@ -142,9 +142,9 @@ impl Connection {
         let usual = self.timeouts.heartbeat;
         let heartbeat = if path.at_risk { usual.min(AT_RISK) } else { usual };
         match self.side() {
-            // Who only receives has nothing in flight that could go unanswered; when the flow stops,
-            // the side that can dial asks once whether the path still works: so soon that the answer, were there
-            // one, would come before the silence has lasted for too long.
+            // Who only receives has nothing in flight that could go unanswered; when the flow stops, the side
+            // that can dial asks once whether the path still works: so soon that the answer, were there one,
+            // would come before the silence has lasted for too long.
             Side::Client if path.liveness.expects_more() => {
                 let interval = (path.patience(self.silence()) / 4).max(self.silence().least / 2);
                 let silent = idle_since.checked_add(interval.min(heartbeat));

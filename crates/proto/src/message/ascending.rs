@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 /// Places that are kept although nothing is in them.
 const KEPT: usize = 64;
 
-/// A sorted row. What is put in at the end or taken out at the front costs nothing; elsewhere the shorter part of
-/// the row moves by one place.
+/// A sorted row. What is put in at the end or taken out at the front costs nothing; elsewhere the shorter
+/// part of the row moves by one place.
 #[derive(Debug)]
 pub(crate) struct Ascending<T>(VecDeque<T>);
 

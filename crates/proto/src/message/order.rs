@@ -30,8 +30,8 @@ pub(super) struct Order<T> {
     index: u64,
     /// What has arrived before its turn. Reliable ones stand at the end of their epoch.
     waiting: BTreeMap<(u64, u64), T>,
-    /// Epochs that are over, or whose reliable message will not come. A bit each: a peer may skip as many as it
-    /// likes, and pays for none.
+    /// Epochs that are over, or whose reliable message will not come. A bit each: a peer may skip as many as
+    /// it likes, and pays for none.
     over: Seen,
 }
 

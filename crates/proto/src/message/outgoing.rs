@@ -15,7 +15,8 @@ enum Skipping {
     No,
     /// SKIP has to go.
     Owed,
-    /// SKIP was sent, perhaps on a path that is lost: the peer may know, and drop what it gets of the message.
+    /// SKIP was sent, perhaps on a path that is lost: the peer may know, and drop what it gets of the
+    /// message.
     Sent,
 }
 

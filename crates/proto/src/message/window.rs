@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 const SLACK: usize = 64;
 
 /// A map whose keys are given out in ascending order. What is young lies in a row, so finding it costs one
-/// addition; what outlives most of its neighbours moves to a tree, so that the row is never much longer than what
-/// is in it.
+/// addition; what outlives most of its neighbours moves to a tree, so that the row is never much longer than
+/// what is in it.
 #[derive(Debug)]
 pub(crate) struct Window<T> {
     /// What is older than the row.

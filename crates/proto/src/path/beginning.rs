@@ -9,7 +9,8 @@ use super::First;
 pub(crate) struct Beginning {
     first: First,
     by_open: bool,
-    /// The peer opened the path, and what was said of its carrier does not show that anything of ours arrives.
+    /// The peer opened the path, and what was said of its carrier does not show that anything of ours
+    /// arrives.
     unproven: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     passed_over: bool,

@@ -126,8 +126,8 @@ impl Liveness {
         self.progress + patience
     }
 
-    /// The path retires: a silence longer than `patience` ends it, or, if only the peer has to finish, one longer
-    /// than twice that and `last_words`.
+    /// The path retires: a silence longer than `patience` ends it, or, if only the peer has to finish, one
+    /// longer than twice that and `last_words`.
     pub(crate) fn retire(&mut self, now: Instant, patience: Duration, last_words: Duration) {
         self.progress = now;
         (self.patience, self.last_words) = (patience, last_words);

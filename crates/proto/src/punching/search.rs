@@ -1,13 +1,14 @@
-//! A search for a port. A gateway that maps each flow to a port of its own choice is not found by one that lets in
-//! only what a packet went to. So one side opens many flows and the other one sends to many ports: after a few
-//! hundred packets both have met somewhere, as birthdays in a class of school do.
+//! A search for a port. A gateway that maps each flow to a port of its own choice is not found by one that
+//! lets in only what a packet went to. So one side opens many flows and the other one sends to many ports:
+//! after a few hundred packets both have met somewhere, as birthdays in a class of school do.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Flows that the side with the changing ports opens, each from a socket of its own.
 pub const FLOWS: usize = 256;
-/// Ports that the other side sends to, at most: with [`FLOWS`] of 64 512 ports in use, one is met in 98 of 100 cases.
+/// Ports that the other side sends to, at most: with [`FLOWS`] of 64 512 ports in use, one is met in 98 of
+/// 100 cases.
 pub const PROBES: usize = 1024;
 /// Between two flows that are opened: all are open after a second.
 pub const FLOW_EVERY: Duration = Duration::from_millis(4);
@@ -44,8 +45,9 @@ pub enum Search {
 }
 
 impl Search {
-    /// The part of a side that others see at `own`, if the peer may be sent to at `theirs`. `None` if a search would
-    /// find nothing, or is not needed: exactly one of both must be seen at several ports of one address.
+    /// The part of a side that others see at `own`, if the peer may be sent to at `theirs`. `None` if a
+    /// search would find nothing, or is not needed: exactly one of both must be seen at several ports of one
+    /// address.
     #[must_use]
     pub fn between(own: &[SocketAddr], theirs: &[SocketAddr]) -> Option<Self> {
         match (varying(own), varying(theirs)) {
@@ -69,9 +71,9 @@ fn varying(places: &[SocketAddr]) -> Option<IpAddr> {
     places.iter().find(twice).map(SocketAddr::ip)
 }
 
-/// The ports to send to, [`PROBES`] of them and each once, the likeliest first: where the gateway seems to give
-/// ports in order, those behind the last one that was `seen`; then ports spread over all, beginning anywhere
-/// (`start`, a random number).
+/// The ports to send to, [`PROBES`] of them and each once, the likeliest first: where the gateway seems to
+/// give ports in order, those behind the last one that was `seen`; then ports spread over all, beginning
+/// anywhere (`start`, a random number).
 #[must_use]
 pub fn probes(seen: &[u16], start: u64) -> Vec<u16> {
     let mut ports = Vec::with_capacity(PROBES);

@@ -32,9 +32,9 @@ const BRIEF: u64 = 4 * 1024;
 /// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer
 /// doesn't read.
 const AHEAD_OF_CREDIT: u64 = 64 * 1024;
-/// What should wait on all streams together, so that it is still in the processor's caches when its turn comes;
-/// and what may wait on each in any case, which is a write of a usual size. (Found with 8 streams on loopback:
-/// twice as much, or four times, costs a tenth of the rate.)
+/// What should wait on all streams together, so that it is still in the processor's caches when its turn
+/// comes; and what may wait on each in any case, which is a write of a usual size. (Found with 8 streams on
+/// loopback: twice as much, or four times, costs a tenth of the rate.)
 const UNSENT_OF_ALL: u64 = 256 * 1024;
 const LEAST_UNSENT: u64 = 32 * 1024;
 

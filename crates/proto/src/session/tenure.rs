@@ -3,8 +3,8 @@
 //! A session that was written down may be read back in several places. Each reading is a *claim* with a fresh
 //! nonce and the next *generation* of its end; the peer takes the first claim of a generation, and no other.
 //! From then on the secret is a new one, in which that nonce is mixed: a copy of before can prove nothing any
-//! more, and is told that it was superseded. Nothing here is secret from the peer; that only the two ends know
-//! the secret is what makes a claim one [mockets, "Transparent Mobility"].
+//! more, and is told that it was superseded. Nothing here is secret from the peer; that only the two ends
+//! know the secret is what makes a claim one [mockets, "Transparent Mobility"].
 
 mod exchange;
 mod snapshot;
@@ -106,8 +106,8 @@ enum Leaving {
 }
 
 impl Tenure {
-    /// This end was read back and claims the connection, unless a claim of before may not have been heard: then
-    /// that one goes on, because the peer may know either secret.
+    /// This end was read back and claims the connection, unless a claim of before may not have been heard:
+    /// then that one goes on, because the peer may know either secret.
     pub(crate) fn claim(&mut self, nonce: [u8; 32]) {
         self.leaving = Leaving::No;
         if !self.is_claiming() {
@@ -130,8 +130,8 @@ impl Tenure {
         self.words
     }
 
-    /// Server: an answer with this word was acknowledged. That of a path that was lost long ago says nothing of
-    /// what was told since then: a client that goes over tells in its TAKE_OVER what it had on lost paths.
+    /// Server: an answer with this word was acknowledged. That of a path that was lost long ago says nothing
+    /// of what was told since then: a client that goes over tells in its TAKE_OVER what it had on lost paths.
     pub(crate) fn word_heard(&mut self, word: u64) {
         if word == self.words {
             self.own_heard();
@@ -146,9 +146,9 @@ impl Tenure {
         self.agreement_heard();
     }
 
-    /// Client: somebody at a place of the server does not know the connection. True if the server may be elsewhere
-    /// all the same: it said that it would leave, goes to another key, or was read back before, and others answer
-    /// where it was. But not for ever: it may have lost its state.
+    /// Client: somebody at a place of the server does not know the connection. True if the server may be
+    /// elsewhere all the same: it said that it would leave, goes to another key, or was read back before, and
+    /// others answer where it was. But not for ever: it may have lost its state.
     pub(crate) fn may_be_elsewhere(&mut self) -> bool {
         self.strays = self.strays.saturating_add(1);
         let has_moved = self.peer_generation > 0 || self.expected.is_some();
@@ -183,8 +183,8 @@ impl Tenure {
         self.peers.as_ref().map(|peers| (self.peer_generation, peers.nonce))
     }
 
-    /// Server: the client went on with the copy of this end that has this generation and nonce: whether that is
-    /// another one.
+    /// Server: the client went on with the copy of this end that has this generation and nonce: whether that
+    /// is another one.
     pub(crate) fn is_superseded_by(&self, generation: u64, nonce: &[u8; 32]) -> bool {
         let Some(own) = &self.own else { return generation > self.own_generation };
         let claimed = self.own_generation + u64::from(own.before.is_none());
@@ -196,7 +196,8 @@ impl Tenure {
         self.own.as_ref().filter(|own| !own.is_heard)?.before.as_ref()
     }
 
-    /// There is no claim of this end, and no word to the peer, that [`write_down`](Self::write_down) leaves out.
+    /// There is no claim of this end, and no word to the peer, that [`write_down`](Self::write_down) leaves
+    /// out.
     pub(crate) fn may_rest(&self) -> bool {
         self.own.is_none() && self.leaving == Leaving::No
     }

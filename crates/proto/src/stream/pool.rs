@@ -75,8 +75,8 @@ impl Pool {
     }
 }
 
-/// Bytes of a stream in the order that they were sent, in the memory that they arrived in; it goes back to the
-/// endpoint's [`Pool`] when this is dropped.
+/// Bytes of a stream in the order that they were sent, in the memory that they arrived in; it goes back to
+/// the endpoint's [`Pool`] when this is dropped.
 #[derive(Debug)]
 pub struct Chunk {
     data: Vec<u8>,

@@ -284,7 +284,8 @@ impl Sim {
         if let Some(connection) = self.connection(side) {
             let result = connection.handle_segment(now, path, body);
             if side == Side::Client && self.forgotten > 0 && result == Err(ProtocolError::OtherAnswer) {
-                // An answer of the server process before it was still on its way. The engine has closed itself.
+                // An answer of the server process before it was still on its way. The engine has closed
+                // itself.
                 self.close_end(side, index);
                 return;
             }

@@ -341,8 +341,8 @@ impl Sim {
         &self.keys[side as usize]
     }
 
-    /// Gives a side's paths up and hands its end over to a fresh key, if that may be now. Tells the bytes and the
-    /// assignment that the new owner was given.
+    /// Gives a side's paths up and hands its end over to a fresh key, if that may be now. Tells the bytes and
+    /// the assignment that the new owner was given.
     pub(crate) fn hand_over(&mut self, side: Side) -> Option<(Vec<u8>, Assignment)> {
         self.nonces = self.nonces.wrapping_add(1);
         let nonce = [self.nonces; 32];

@@ -93,7 +93,8 @@ impl Gateway {
         let stream = opened.map_err(|why| UpstreamError::NoWay { to: to.to_string(), why })?;
         let mut stream = Whole::new(stream);
         let request = Request { to: to.clone() };
-        // A gateway that is full says so before it has taken the request: its answer tells more than a failed write.
+        // A gateway that is full says so before it has taken the request: its answer tells more than a failed
+        // write.
         let written = stream.write_all(&request.encode()).await;
         let read = Answer::read(&mut stream).await;
         let answer = read.map_err(|error| {

@@ -53,7 +53,8 @@ pub(super) async fn answer(
     answer
 }
 
-/// Answers a request that came inside of a tunnel to `to`, in TLS that ends here. `proxy` speaks TLS to servers.
+/// Answers a request that came inside of a tunnel to `to`, in TLS that ends here. `proxy` speaks TLS to
+/// servers.
 pub(super) async fn answer_inside(
     proxy: Arc<Proxy>,
     slot: Arc<Slot<Agreed>>,

@@ -102,8 +102,8 @@ impl Assembly {
         Some(ranges.collect())
     }
 
-    /// Waits for a range to fetch, which has to be told [`Assembly::done`] or be given back. Its end may be given
-    /// to another worker meanwhile. `None`: there is nothing left to do. Cancel-safe.
+    /// Waits for a range to fetch, which has to be told [`Assembly::done`] or be given back. Its end may be
+    /// given to another worker meanwhile. `None`: there is nothing left to do. Cancel-safe.
     pub(super) async fn take(&self, want: Want) -> Option<Range<u64>> {
         loop {
             let changed = self.changed.notified();

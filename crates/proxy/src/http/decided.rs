@@ -90,7 +90,8 @@ impl Decided {
 impl Route {
     fn of(way: Way, asked: Instant, offers: &[Offer]) -> Self {
         let by = match way.reuse {
-            // Another message may take it before this one does: then another one by the same way is next best.
+            // Another message may take it before this one does: then another one by the same way is next
+            // best.
             Some(id) => offers.iter().find(|offer| offer.open.id == id).and_then(|offer| offer.by.clone()),
             None => Candidate::of_way(way.clone()),
         };

@@ -153,8 +153,8 @@ impl Unanswered<'_> {
             }
             why => return Err(why.problem(to)),
         };
-        // It may be the network that ended it: the manager is asked anew. The turn stays: it is still the same
-        // request.
+        // It may be the network that ended it: the manager is asked anew. The turn stays: it is still the
+        // same request.
         let turn = lease.close();
         let decided = origins.decide(to, *intents, false).await?;
         let ways = decided.routes.into_iter().filter_map(|route| route.by).collect();

@@ -108,8 +108,8 @@ pub(super) fn forwards_left(headers: &HeaderMap) -> Result<Option<u32>, Problem>
 
 /// Checks that a request says once where it goes and how long it is. hyper has refused lengths that
 /// contradict each other, folded lines and bare carriage returns before, and takes no length beside an
-/// encoding; and of HTTP/2 a body of another length than is stated. A request of HTTP/2 may name its host in its
-/// target alone.
+/// encoding; and of HTTP/2 a body of another length than is stated. A request of HTTP/2 may name its host in
+/// its target alone.
 ///
 /// # Errors
 /// What is wrong.

@@ -1,5 +1,6 @@
-//! HTTPS that ends here: what a client says first in its tunnel decides, and whatever is not meant for this passes
-//! through untouched. Inside, each request is one as over plain HTTP, to the server of the tunnel alone.
+//! HTTPS that ends here: what a client says first in its tunnel decides, and whatever is not meant for this
+//! passes through untouched. Inside, each request is one as over plain HTTP, to the server of the tunnel
+//! alone.
 
 use super::Proxy;
 use super::answer::answer_inside;
@@ -131,8 +132,8 @@ impl Intercepting {
                 return None;
             }
         };
-        // The client is answered as its server only once that is known. Where it is refused or not reached, each
-        // request inside is told so.
+        // The client is answered as its server only once that is known. Where it is refused or not reached,
+        // each request inside is told so.
         if let Err(error) = self.try_server(to).await {
             tracing::debug!(%error, "the server of a tunnel");
         }
@@ -268,9 +269,9 @@ async fn pass(outside: &Proxy, client: Rewound, to: &Destination, intents: &Inte
     }
 }
 
-/// Whether a client took part in a handshake and refused what it was shown: it knows the host's own certificate,
-/// or does not trust the key. Or its TLS has nothing in common with ours. It is left untouched then, so that the
-/// next attempt works.
+/// Whether a client took part in a handshake and refused what it was shown: it knows the host's own
+/// certificate, or does not trust the key. Or its TLS has nothing in common with ours. It is left untouched
+/// then, so that the next attempt works.
 fn cannot_be_ours(error: &io::Error) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
     matches!(

@@ -1,4 +1,5 @@
-//! One connection to a server, on which requests go one after the other, or a hold on one that carries several.
+//! One connection to a server, on which requests go one after the other, or a hold on one that carries
+//! several.
 
 use super::moving::{Moving, Sent};
 use super::multiplexed::{Multiplexed, to_http1};

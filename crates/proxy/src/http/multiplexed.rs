@@ -95,8 +95,8 @@ impl Multiplexed {
     }
 }
 
-/// Makes a request of HTTP/1.1 to a server over TLS one of HTTP/2: its host is a part of the target (RFC 9113,
-/// §8.3.1).
+/// Makes a request of HTTP/1.1 to a server over TLS one of HTTP/2: its host is a part of the target (RFC
+/// 9113, §8.3.1).
 fn to_http2<B>(request: &mut Request<B>) {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let Some(authority) = host.and_then(|host| host.parse::<Authority>().ok()) else { return };

@@ -27,8 +27,8 @@ use whimbrel_multiaccess::{Candidate, Client};
 
 /// A connection that nobody used for so long is closed: servers do so too.
 const IDLE: Duration = Duration::from_secs(60);
-/// A connection fails when its network neither took anything nor gave a sign of life for so long: what waits for
-/// an answer may then go over another one. It is longer than what a network recovers from by itself.
+/// A connection fails when its network neither took anything nor gave a sign of life for so long: what waits
+/// for an answer may then go over another one. It is longer than what a network recovers from by itself.
 const SILENT: Duration = Duration::from_secs(20);
 /// After so long without anything a sign of life is asked for, and again.
 const ASKED: Duration = Duration::from_secs(8);
@@ -377,8 +377,8 @@ impl Origins {
         offers.collect()
     }
 
-    /// Takes an idle connection out that still works, or one that carries several messages and has room: the newest
-    /// one that fits, and has been idle since then.
+    /// Takes an idle connection out that still works, or one that carries several messages and has room: the
+    /// newest one that fits, and has been idle since then.
     async fn take(&self, to: &Destination, fits: impl Fn(&Line, Instant) -> bool) -> Option<Box<Line>> {
         loop {
             let mut line = self.lock().take(to, &fits)?;

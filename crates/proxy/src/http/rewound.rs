@@ -1,4 +1,5 @@
-//! A client's connection that has left HTTP, and of which something may have been read: that comes first again.
+//! A client's connection that has left HTTP, and of which something may have been read: that comes first
+//! again.
 
 use bytes::Bytes;
 use hyper::upgrade::Upgraded;

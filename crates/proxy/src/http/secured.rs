@@ -21,8 +21,8 @@ impl Secured {
         Self { servers, untouched: Recent::new(REMEMBERED, UNTOUCHED) }
     }
 
-    /// Agrees on TLS with the server of a new connection, which is HTTP/1.1 if the message wants it `alone`. Returns
-    /// whether it carries several messages at once, as with HTTP/2.
+    /// Agrees on TLS with the server of a new connection, which is HTTP/1.1 if the message wants it `alone`.
+    /// Returns whether it carries several messages at once, as with HTTP/2.
     ///
     /// # Errors
     /// When its certificate is refused, or it and this proxy do not suit each other: then the host's next

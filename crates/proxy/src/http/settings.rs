@@ -43,8 +43,8 @@ pub struct HttpSettings {
 impl Default for HttpSettings {
     fn default() -> Self {
         Self {
-            // With its head that is what a server may send at once, ten segments (RFC 6928): it takes no longer
-            // than less would, and an object that is no larger has no second step to wait for.
+            // With its head that is what a server may send at once, ten segments (RFC 6928): it takes no
+            // longer than less would, and an object that is no larger has no second step to wait for.
             first_step: 14_000,
             // A round trip of 100 ms at 20 Mbit/s. Of a larger object so much is kept until it is there.
             longest_first: 256 << 10,
@@ -53,8 +53,8 @@ impl Default for HttpSettings {
             // As many connections as browsers have to one server, when no proxy is between.
             turns: 6,
             turns_here: false,
-            // Longer than a packet takes that was lost once on a network that works: it is sent again after a second
-            // (RFC 6298, §2).
+            // Longer than a packet takes that was lost once on a network that works: it is sent again after a
+            // second (RFC 6298, §2).
             turn_rest: Duration::from_secs(2),
             turn_limit: Duration::from_secs(10),
             connections: 10_000,

@@ -1,5 +1,5 @@
-//! The HTTP of a connection to a server, which moves when its user does: it needs no task of its own, which would
-//! have to be woken for each head and each piece, and wake its user in turn.
+//! The HTTP of a connection to a server, which moves when its user does: it needs no task of its own, which
+//! would have to be woken for each head and each piece, and wake its user in turn.
 
 mod bell;
 
@@ -219,8 +219,8 @@ impl Coming {
         Self { incoming, driver: None }
     }
 
-    /// Whether nothing is missing of what has ended. A stream of HTTP/2 that its server takes back without an error
-    /// ends for hyper as one that is whole (RFC 9113, §8.1).
+    /// Whether nothing is missing of what has ended. A stream of HTTP/2 that its server takes back without an
+    /// error ends for hyper as one that is whole (RFC 9113, §8.1).
     pub(super) fn is_whole(&self) -> bool {
         self.driver.is_some() || self.incoming.is_end_stream()
     }

@@ -1,5 +1,5 @@
-//! HTTP on a client's connection. The same for all that serve clients, over one type of connection: hyper's code
-//! comes once for each kind of service and of connection, 20 to 40 KB of the program.
+//! HTTP on a client's connection. The same for all that serve clients, over one type of connection: hyper's
+//! code comes once for each kind of service and of connection, 20 to 40 KB of the program.
 
 use super::body::Body;
 use super::clock::Clock;
@@ -31,8 +31,8 @@ const STREAMS: u32 = 100;
 /// So much of a request's body comes ahead of its server, and of all of one connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Requests that a client took back before they were looked at: with more the connection ends, since nobody but an
-/// attacker has so many (CVE-2023-44487).
+/// Requests that a client took back before they were looked at: with more the connection ends, since nobody
+/// but an attacker has so many (CVE-2023-44487).
 const RESETS: usize = 32;
 /// How often it is looked whether anything is asked, in the time in which something has to be.
 const LOOKS: u32 = 8;
@@ -56,11 +56,11 @@ pub(super) async fn speak(watched: Watched, traffic: &Arc<Traffic>, limits: Limi
     }
 }
 
-/// The same over HTTP/2: several requests at once. On the heap as connections to servers are, so that the code that
-/// reads and writes frames is there once.
+/// The same over HTTP/2: several requests at once. On the heap as connections to servers are, so that the
+/// code that reads and writes frames is there once.
 pub(super) async fn speak_http2(watched: Box<dyn Duplex>, limits: Limits, answer: Answering<'_>) {
-    // An answer that breaks off ends its own stream with an error, and not the connection. Each one that is on its
-    // way holds this.
+    // An answer that breaks off ends its own stream with an error, and not the connection. Each one that is
+    // on its way holds this.
     let traffic = Arc::new(Traffic::default());
     let asked = AtomicU64::new(0);
     let service = service_fn(|request| {
@@ -96,8 +96,8 @@ pub(super) async fn speak_http2(watched: Box<dyn Duplex>, limits: Limits, answer
     }
 }
 
-/// Waits until no request has come for so long, while none was being answered: a head that is never whole does not
-/// keep a connection of HTTP/2 open, which hyper has no limit for. Cancel-safe.
+/// Waits until no request has come for so long, while none was being answered: a head that is never whole
+/// does not keep a connection of HTTP/2 open, which hyper has no limit for. Cancel-safe.
 async fn nothing_is_asked(answering: &Arc<Traffic>, asked: &AtomicU64, limit: Duration) {
     let mut last = (asked.load(Ordering::Relaxed), Instant::now());
     loop {

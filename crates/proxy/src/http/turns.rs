@@ -5,8 +5,8 @@
 //! network holds. An object therefore waits for its turn, and has it until its end.
 //!
 //! A turn is for what moves. One on which nothing has come for a while, such as a long poll, does not count
-//! meanwhile. And where no turn comes for some time, what waits goes on without: nothing that a server does, or
-//! leaves undone, holds up others for longer than that.
+//! meanwhile. And where no turn comes for some time, what waits goes on without: nothing that a server does,
+//! or leaves undone, holds up others for longer than that.
 
 mod queue;
 

@@ -101,8 +101,8 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Reads bytes as fields of an answer that has a part of an object: each line as the value of the field that its
-/// first byte stands for. For fuzzers.
+/// Reads bytes as fields of an answer that has a part of an object: each line as the value of the field that
+/// its first byte stands for. For fuzzers.
 pub fn read_anything(bytes: &[u8]) {
     let names = [CONTENT_RANGE, ETAG, LAST_MODIFIED, DATE, CONTENT_ENCODING];
     let mut headers = HeaderMap::new();

@@ -204,8 +204,8 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A client that reads an ordinary end before the reset takes what it has for all. In a tunnel one side may
-        // end before the other.
+        // A client that reads an ordinary end before the reset takes what it has for all. In a tunnel one
+        // side may end before the other.
         let traffic = &self.traffic;
         if traffic.is_broken.load(Ordering::Relaxed) && !traffic.is_tunnel.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(()));

@@ -1,5 +1,5 @@
-//! What a client says first in a tunnel: whether it is TLS that can end here, or something that passes through
-//! untouched.
+//! What a client says first in a tunnel: whether it is TLS that can end here, or something that passes
+//! through untouched.
 
 use super::HTTP;
 use crate::Destination;
@@ -45,8 +45,8 @@ pub(crate) fn judge(bytes: &[u8], to: &Destination) -> Hello {
 }
 
 fn of(hello: &ClientHello<'_>, to: &Destination) -> Hello {
-    // Without a name it is for whatever is there, and with another one (also that of an encrypted ClientHello) it is
-    // not for the host that the user named.
+    // Without a name it is for whatever is there, and with another one (also that of an encrypted
+    // ClientHello) it is not for the host that the user named.
     if !hello.server_name().is_some_and(|name| name.eq_ignore_ascii_case(to.host())) {
         return Hello::Other("its TLS names another host, or none");
     }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 /// The port of a host that is named without one.
 const HTTPS: u16 = 443;
 
-/// A host, or several, as the user names them: `HOST`, `*.DOMAIN` or `*`, and perhaps a port. Without one that of
-/// HTTPS is meant.
+/// A host, or several, as the user names them: `HOST`, `*.DOMAIN` or `*`, and perhaps a port. Without one
+/// that of HTTPS is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterceptHost(Named);
 

@@ -56,8 +56,8 @@ impl Servers {
         Ok(Self { config })
     }
 
-    /// Agrees on TLS with the server of a new connection, once that has shown that it is `to`. For what wants to be
-    /// `alone` on it HTTP/2 is not offered.
+    /// Agrees on TLS with the server of a new connection, once that has shown that it is `to`. For what wants
+    /// to be `alone` on it HTTP/2 is not offered.
     ///
     /// # Errors
     /// Why not. Nothing but the handshake has been said then.

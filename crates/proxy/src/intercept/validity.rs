@@ -1,7 +1,7 @@
 //! How long a certificate is valid.
 
-/// The end of a certificate, as `YYYYMMDDHHMMSSZ`, which sorts as time goes (RFC 5280, §4.1.2.5). `None`: it is no
-/// certificate.
+/// The end of a certificate, as `YYYYMMDDHHMMSSZ`, which sorts as time goes (RFC 5280, §4.1.2.5). `None`: it
+/// is no certificate.
 pub(super) fn end(certificate: &[u8]) -> Option<String> {
     let certificate = Element::read(certificate)?.content;
     let mut rest = Element::read(certificate)?.content;

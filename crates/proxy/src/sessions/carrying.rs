@@ -49,7 +49,8 @@ pub(super) struct Carrying {
     down: Down,
     up: Up,
     phase: Phase,
-    /// The gateway is gone. It had said that the server broke the connection: what it said before is passed on.
+    /// The gateway is gone. It had said that the server broke the connection: what it said before is passed
+    /// on.
     is_left: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Sessions that are halted, so that they go on later or in another process: with the server's connection, and all
-//! that is under way.
+//! Sessions that are halted, so that they go on later or in another process: with the server's connection,
+//! and all that is under way.
 
 use super::seat::SeatRecord;
 use super::server::ServerRecord;
@@ -11,7 +11,8 @@ use whimbrel_transport::{RecvHalf, SendHalf, Stream};
 /// The most bytes under way in one session.
 pub const MAX_SESSION: usize = 32 * 1024 * 1024;
 
-/// A session that was halted. It must be kept until the connection of its device sleeps: dropping a stream ends it.
+/// A session that was halted. It must be kept until the connection of its device sleeps: dropping a stream
+/// ends it.
 pub struct HaltedSession {
     pub(super) piece: SessionPiece,
     pub(super) streams: Vec<(RecvHalf, SendHalf)>,
@@ -27,7 +28,8 @@ pub struct SessionPiece {
     pub socket: TcpStream,
 }
 
-/// How far a session is, in a form that can be written with serde. Later versions add fields, which have defaults.
+/// How far a session is, in a form that can be written with serde. Later versions add fields, which have
+/// defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionHead(pub(super) SessionRecord);
 
@@ -51,8 +53,8 @@ impl SessionRecord {
     }
 }
 
-/// Whose a session is, and who may take it. Times are milliseconds before and behind the moment in which it was
-/// written.
+/// Whose a session is, and who may take it. Times are milliseconds before and behind the moment in which it
+/// was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EntryRecord {
     pub(super) id: [u8; 16],

@@ -151,8 +151,8 @@ pub(crate) async fn open(
     })
 }
 
-/// A stream on which a session was asked for. A program may be gone before the answer comes, and what waits for
-/// that is dropped: the gateway is told then.
+/// A stream on which a session was asked for. A program may be gone before the answer comes, and what waits
+/// for that is dropped: the gateway is told then.
 struct Wanted(Option<Stream>);
 
 impl Wanted {

@@ -181,8 +181,8 @@ impl Program {
         self.on_the_way(&own, other.as_ref(), written) + u64::from(unread)
     }
 
-    /// The same by what the program's end says alone, if it is known what had come there before. It is asked so
-    /// often that each question counts.
+    /// The same by what the program's end says alone, if it is known what had come there before. It is asked
+    /// so often that each question counts.
     fn unread_there(&self, written: u64) -> Option<u64> {
         let before = self.before.filter(|_| self.is_sure)?;
         let other = self.other_queues()?;

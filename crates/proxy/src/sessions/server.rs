@@ -137,8 +137,8 @@ impl Server {
         matches!((self.first, self.waiting.end()), ([22, 3], 2..) | ([22, _], 1))
     }
 
-    /// What a device is told that has the session from this offset on: the head of HTTP that the server's words
-    /// begin with, if they do, or how a text protocol began.
+    /// What a device is told that has the session from this offset on: the head of HTTP that the server's
+    /// words begin with, if they do, or how a text protocol began.
     pub(super) fn head(&self, offset: u64) -> Vec<u8> {
         match &self.head {
             Head::Whole(head) => head.clone(),
@@ -231,9 +231,9 @@ impl Server {
         self.socket.ready(interest).await
     }
 
-    /// Has the kernel hold hardly more unread than is kept, where `most` of that is little. By itself it would
-    /// hold megabytes for each server that waits, and a thousand of those have it give all connections of the
-    /// host a window of a few packets (tcp_mem of tcp(7)).
+    /// Has the kernel hold hardly more unread than is kept, where `most` of that is little. By itself it
+    /// would hold megabytes for each server that waits, and a thousand of those have it give all connections
+    /// of the host a window of a few packets (tcp_mem of tcp(7)).
     pub(super) fn squeeze(&mut self, most: usize) {
         let most = most.max(LEAST_KEPT);
         let has_room = self.squeezed.is_some_and(|squeezed| most >= 2 * squeezed);

@@ -113,8 +113,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Has a session go to the device of a stream. The answer comes from the session. One that is the device's
-    /// own needs no place beside that which it has.
+    /// Has a session go to the device of a stream. The answer comes from the session. One that is the
+    /// device's own needs no place beside that which it has.
     pub(crate) fn take(
         &self,
         stream: Stream,

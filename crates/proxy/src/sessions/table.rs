@@ -290,8 +290,8 @@ pub(super) struct Claim {
     /// That had the session then, and whose word or rule counts.
     from: EndpointId,
     by: May,
-    /// The device had the session before it was taken by the rule, and takes it back: whether it was kept from
-    /// that before.
+    /// The device had the session before it was taken by the rule, and takes it back: whether it was kept
+    /// from that before.
     lent: Option<bool>,
     before: Standing,
     /// The session stands still for the device, which has not said yet that its program is there.

@@ -6,8 +6,8 @@ use std::io::IoSlice;
 
 /// Less is copied, and put together: a piece takes some memory of its own, and holds all that it came in.
 const SMALL: usize = 2048;
-/// Less is copied too, each piece for itself: what a stream brings stands in memory of 16 KiB, however little it
-/// is, and all of that would be held for it. So it is no more than twice what counts as kept.
+/// Less is copied too, each piece for itself: what a stream brings stands in memory of 16 KiB, however little
+/// it is, and all of that would be held for it. So it is no more than twice what counts as kept.
 const PINNED: usize = 8 * 1024;
 /// How many pieces are looked at for one write.
 const PIECES: usize = 8;

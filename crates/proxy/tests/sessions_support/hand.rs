@@ -159,8 +159,8 @@ pub async fn taken(taking: JoinHandle<Result<Attached, SessionError>>) -> Result
     within("an answer comes", taking).await.unwrap()
 }
 
-/// Sends these bytes, and no more than so many before the server has taken them, until it takes no more. Returns
-/// how many were sent.
+/// Sends these bytes, and no more than so many before the server has taken them, until it takes no more.
+/// Returns how many were sent.
 pub async fn fill(hand: &mut Hand, words: &[u8], ahead: usize) -> usize {
     let mut sent = 0;
     loop {

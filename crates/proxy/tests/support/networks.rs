@@ -156,8 +156,8 @@ impl World {
         assert!(seen.is_ok(), "the manager does not see that {what}");
     }
 
-    /// Fills each link for a while, so that the manager knows it. The connections stay open, as other programs'
-    /// do.
+    /// Fills each link for a while, so that the manager knows it. The connections stay open, as other
+    /// programs' do.
     pub fn warm_up(&self, object: &Object) -> Vec<TcpStream> {
         let open = (0..self.links.len()).map(|n| self.fill(n, object)).collect();
         self.until_seen("each link has a round trip", |path| path.srtt_min_ms.is_some());

@@ -1,4 +1,5 @@
-//! Servers that speak TLS with certificates of a test's own authority, clients that do, and what intercepts them.
+//! Servers that speak TLS with certificates of a test's own authority, clients that do, and what intercepts
+//! them.
 #![allow(dead_code, unreachable_pub)]
 
 use crate::support::{LIMIT, read_head};
@@ -195,7 +196,8 @@ impl Key {
     }
 }
 
-/// A client in a tunnel of the proxy behind this connection, to this host and port, that trusts this authority.
+/// A client in a tunnel of the proxy behind this connection, to this host and port, that trusts this
+/// authority.
 pub fn client(
     stream: TcpStream,
     to: (&str, u16),

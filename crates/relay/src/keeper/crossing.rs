@@ -1,5 +1,5 @@
-//! The server's part of QUIC through one relay: a UDP flow that it opens through its gateway, keeps open, and opens
-//! again when it has moved. The connections on it stay: to them nothing has changed.
+//! The server's part of QUIC through one relay: a UDP flow that it opens through its gateway, keeps open, and
+//! opens again when it has moved. The connections on it stay: to them nothing has changed.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -188,8 +188,8 @@ impl Stock {
         self.tasks.spawn(FutureExt::boxed(spare.run()));
     }
 
-    /// Waits until something is to be done: then spares are to be [filled](Self::fill) up. Returns what the relay
-    /// is to be told: addresses that this server has left. Cancel-safe.
+    /// Waits until something is to be done: then spares are to be [filled](Self::fill) up. Returns what the
+    /// relay is to be told: addresses that this server has left. Cancel-safe.
     pub(super) async fn news(&mut self) -> Vec<u32> {
         while self.tasks.try_join_next().is_some() {}
         let retry = async {

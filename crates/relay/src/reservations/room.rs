@@ -17,7 +17,8 @@ impl<S, C> Reservations<S, C> {
         counts.max_by_key(|(_, count)| *count)
     }
 
-    /// Makes room for a splice, if there is none: the oldest one of the reservation with the most is forgotten.
+    /// Makes room for a splice, if there is none: the oldest one of the reservation with the most is
+    /// forgotten.
     pub(super) fn displace(&mut self) -> Option<Splice> {
         if self.spliced < self.limits.splices {
             return None;
@@ -29,8 +30,8 @@ impl<S, C> Reservations<S, C> {
         Some(oldest)
     }
 
-    /// Makes room for a client that waits, if there is none: the oldest one of the reservation with the most is
-    /// dropped, unless the newcomer's has as many, which is `own`. Returns whether there is room.
+    /// Makes room for a client that waits, if there is none: the oldest one of the reservation with the most
+    /// is dropped, unless the newcomer's has as many, which is `own`. Returns whether there is room.
     pub(super) fn make_room_to_wait(&mut self, own: usize) -> bool {
         if self.waiting < self.limits.waiting_in_all {
             return true;
@@ -52,8 +53,8 @@ impl<S, C> Reservations<S, C> {
     }
 }
 
-/// Whether one that has `most` of what is used up gives way to one that has `own`: not if the latter would then have
-/// more.
+/// Whether one that has `most` of what is used up gives way to one that has `own`: not if the latter would
+/// then have more.
 fn gives_way(most: usize, own: usize) -> bool {
     most > own + 1
 }

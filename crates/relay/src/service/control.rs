@@ -207,8 +207,8 @@ impl Session {
         }
     }
 
-    /// Hears what the server wants, and gives it a reservation. False if it gets none. Cancel-safe; but one that is
-    /// halted before it has proved what it must has to begin anew.
+    /// Hears what the server wants, and gives it a reservation. False if it gets none. Cancel-safe; but one
+    /// that is halted before it has proved what it must has to begin anew.
     async fn begin(&mut self) -> std::io::Result<bool> {
         let Self { connection, shared, talk, held, proved } = self;
         if held.is_some() {

@@ -53,11 +53,13 @@ struct Asleep {
 }
 
 impl Relay {
-    /// Has `endpoint` relay as [`start`](Self::start) does, with what another relay has [left](Self::leave). Clients
-    /// of QUIC are served from now on, all others [later](Prepared::listen). Must run inside a tokio runtime.
+    /// Has `endpoint` relay as [`start`](Self::start) does, with what another relay has [left](Self::leave).
+    /// Clients of QUIC are served from now on, all others [later](Prepared::listen). Must run inside a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// [`BadEstate`] if it does not fit together: nothing was changed then but that some datagrams may be lost.
+    /// [`BadEstate`] if it does not fit together: nothing was changed then but that some datagrams may be
+    /// lost.
     pub fn prepare(
         endpoint: Endpoint,
         allow: Allow,
@@ -92,7 +94,8 @@ fn cut(mut bytes: Vec<u8>, at: usize) -> Result<(Vec<u8>, Vec<u8>), BadEstate> {
 impl Prepared {
     pub(super) fn new(endpoint: Endpoint, allow: Allow, limits: Limits, addresses: Vec<SocketAddr>) -> Self {
         let line = Line::new(&limits);
-        // The same after a restart, and in the process that goes on in this one's place: aliases are good for as long.
+        // The same after a restart, and in the process that goes on in this one's place: aliases are good for
+        // as long.
         let aliases = Arc::new(Aliases::new(&endpoint.derive_secret(ALIAS_KEY)));
         let ferry = Arc::new(Ferry::new(limits.clone(), line.clone(), aliases.clone()));
         let shared = Arc::new(Shared {

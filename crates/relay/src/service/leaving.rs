@@ -79,10 +79,10 @@ pub struct Left {
 }
 
 impl Relay {
-    /// Stops, so that another relay goes on with everything: with the sockets of clients, servers and spares and the
-    /// bytes between them, its reservations, flows and counts, and the connections of its servers, asleep. `leaving` is
-    /// this relay's endpoint, which has stopped to listen. Until the other one begins this process may do so itself.
-    /// What does not halt within a second breaks.
+    /// Stops, so that another relay goes on with everything: with the sockets of clients, servers and spares
+    /// and the bytes between them, its reservations, flows and counts, and the connections of its servers,
+    /// asleep. `leaving` is this relay's endpoint, which has stopped to listen. Until the other one begins
+    /// this process may do so itself. What does not halt within a second breaks.
     pub async fn leave(mut self, leaving: Leaving) -> Left {
         let shared = self.shared.clone();
         shared.halting.send_replace(true);

@@ -88,7 +88,8 @@ impl Shared {
     }
 }
 
-/// Waits until something comes of a socket, its end or a break. That it is readable may be said without a reason.
+/// Waits until something comes of a socket, its end or a break. That it is readable may be said without a
+/// reason.
 async fn ended(socket: &TcpStream) {
     while socket.readable().await.is_ok() {
         let read = socket.try_read(&mut [0]);

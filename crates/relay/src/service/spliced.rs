@@ -40,9 +40,9 @@ impl Spliced {
         splice(client, spare, underway, &Meter::of_relay(bytes, traffic, at.token(), *from)).await
     }
 
-    /// Has the server's side end by a reset if the kernel says that a side has broken, and nothing is on its way
-    /// there any more: the server learns that its client broke, and no socket stays in the kernel to wait for it.
-    /// The client's side always ends in order, because it may have to be sent an answer to its end.
+    /// Has the server's side end by a reset if the kernel says that a side has broken, and nothing is on its
+    /// way there any more: the server learns that its client broke, and no socket stays in the kernel to wait
+    /// for it. The client's side always ends in order, because it may have to be sent an answer to its end.
     pub(super) fn end_as_told(&self, why: &io::Error) {
         // What has no number was given up here.
         if why.raw_os_error().is_some() && is_delivered(&self.spare) {

@@ -56,9 +56,9 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Ready when the next piece may pass. One that has waited for its reservation may, whatever others have taken
-    /// meanwhile: those wait longer for it, and so each of them has its turn, also the few bytes beside a download.
-    /// One whose client has had more than others asks again.
+    /// Ready when the next piece may pass. One that has waited for its reservation may, whatever others have
+    /// taken meanwhile: those wait longer for it, and so each of them has its turn, also the few bytes beside
+    /// a download. One whose client has had more than others asks again.
     pub(super) fn poll_turn(&self, pause: &mut Option<Pause>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if let Some(waiting) = pause {

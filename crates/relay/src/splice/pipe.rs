@@ -1,4 +1,5 @@
-//! Pipes: bytes pass through them from one socket to another without being copied to this process (splice(2)).
+//! Pipes: bytes pass through them from one socket to another without being copied to this process
+//! (splice(2)).
 
 use std::cell::RefCell;
 use std::io;
@@ -87,7 +88,8 @@ impl Pipe {
         self.held == 0
     }
 
-    /// Takes what the socket has; 0 is the end. Only while empty: a full pipe looks like a socket without bytes.
+    /// Takes what the socket has; 0 is the end. Only while empty: a full pipe looks like a socket without
+    /// bytes.
     ///
     /// # Errors
     /// Those of splice(2): `InvalidInput` for a socket that can't.

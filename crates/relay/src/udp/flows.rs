@@ -1,7 +1,7 @@
 //! The relay's table: which servers take packets, where, and which of their clients are where.
 //!
-//! Generic over how datagrams leave: by numbers in tests, by sockets in the [service](crate::service). A *way* is
-//! that and the address at its other end.
+//! Generic over how datagrams leave: by numbers in tests, by sockets in the [service](crate::service). A
+//! *way* is that and the address at its other end.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -23,7 +23,8 @@ pub use self::forward::{Dropped, Forward, Header};
 mod forward;
 mod handed_over;
 
-/// A flow without a packet from the client for so long is forgotten. A client of QUIC sends one each 25 s at least.
+/// A flow without a packet from the client for so long is forgotten. A client of QUIC sends one each 25 s at
+/// least.
 const IDLE: Duration = Duration::from_secs(90);
 /// Before the client has shown that it hears the server: its address may be forged.
 const UNPROVEN: Duration = Duration::from_secs(10);
@@ -31,8 +32,8 @@ const UNPROVEN: Duration = Duration::from_secs(10);
 const SERVER_IDLE: Duration = Duration::from_secs(90);
 /// How often idle flows are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
-/// A client that has not shown that it hears the server is sent this many times what it has sent (RFC 9000 §8.1), and
-/// what is left of the packet that reaches it: a server pads what validates an address (§8.2.1).
+/// A client that has not shown that it hears the server is sent this many times what it has sent (RFC 9000
+/// §8.1), and what is left of the packet that reaches it: a server pads what validates an address (§8.2.1).
 const AMPLIFICATION: u64 = 3;
 
 /// Where numbers come from: at random, so that one tells nothing, and is not one of before.
@@ -95,7 +96,8 @@ struct Flow<O> {
     went: u64,
     /// The server has sent something.
     is_answered: bool,
-    /// What the server wants to be called by, as it has told this client in the newest packet with a long header.
+    /// What the server wants to be called by, as it has told this client in the newest packet with a long
+    /// header.
     told: Option<[u8; ROUTED_ID]>,
     /// The client has sent what only somebody sends that hears the server.
     is_proven: bool,
@@ -103,8 +105,8 @@ struct Flow<O> {
 }
 
 impl<O> Flow<O> {
-    /// Whether a packet to that id shows that its sender hears the server. What goes on from elsewhere has heard of
-    /// its ids there.
+    /// Whether a packet to that id shows that its sender hears the server. What goes on from elsewhere has
+    /// heard of its ids there.
     fn shows(&self, id: &[u8; ROUTED_ID], ids: &Ids) -> bool {
         self.is_answered && self.told.map_or_else(|| ids.made(id), |told| told == *id)
     }
@@ -171,8 +173,8 @@ impl<O: Clone> Flows<O> {
         self.servers.insert(token, Server { session, key, ids, newest: None, at, claimed: None, flows });
     }
 
-    /// A reservation has ended, unless another session took its place. Its flows are kept for a while: the server
-    /// may come back.
+    /// A reservation has ended, unless another session took its place. Its flows are kept for a while: the
+    /// server may come back.
     pub fn release(&mut self, token: RelayToken, session: u64) {
         if self.servers.get(&token).is_some_and(|server| server.session == session) {
             self.servers.remove(&token);
@@ -197,8 +199,8 @@ impl<O: Clone> Flows<O> {
         self.servers.values_mut().for_each(|server| server.flows = 0);
     }
 
-    /// A server says where it takes packets: there. That counts once it is [confirmed](Self::confirm), unless it is
-    /// where it was before. Returns the answer.
+    /// A server says where it takes packets: there. That counts once it is [confirmed](Self::confirm), unless
+    /// it is where it was before. Returns the answer.
     ///
     /// # Errors
     /// [`Dropped`] if it is not to be answered.
@@ -233,8 +235,8 @@ impl<O: Clone> Flows<O> {
         }
     }
 
-    /// Something that was sent to where a server says that it is has come back from there: packets go there from now
-    /// on. Returns the answer.
+    /// Something that was sent to where a server says that it is has come back from there: packets go there
+    /// from now on. Returns the answer.
     ///
     /// # Errors
     /// [`Dropped`] if it is not to be answered.
@@ -379,8 +381,8 @@ impl<O: Clone> Flows<O> {
         }
     }
 
-    /// Whether there is a place for another flow. If there is none, the oldest makes room whose client has not shown
-    /// that it hears the server: as long as they can be forged, flows must not keep others out.
+    /// Whether there is a place for another flow. If there is none, the oldest makes room whose client has
+    /// not shown that it hears the server: as long as they can be forged, flows must not keep others out.
     fn make_room(&mut self) -> bool {
         while self.flows.len() >= self.limits.flows {
             let Some(oldest) = self.unproven.pop_front() else { return false };

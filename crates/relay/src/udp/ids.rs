@@ -1,12 +1,14 @@
-//! The connection ids that a server gives itself, by which a relay knows that a client has heard of the server.
+//! The connection ids that a server gives itself, by which a relay knows that a client has heard of the
+//! server.
 //!
 //! ```text
 //! id (20 bytes) = marker (1) | token or alias (10) | random (4) | check (5)
 //! ```
 //!
-//! The check is the beginning of HMAC-SHA256 with the salt of the token over `whimbrel relay id v1`, a zero byte and
-//! what stands before it. Server and relay alone can make it, so a client that knows the token, as everybody may,
-//! has such an id from the server alone. The salt is the same for all time: connections outlive reservations.
+//! The check is the beginning of HMAC-SHA256 with the salt of the token over `whimbrel relay id v1`, a zero
+//! byte and what stands before it. Server and relay alone can make it, so a client that knows the token, as
+//! everybody may, has such an id from the server alone. The salt is the same for all time: connections
+//! outlive reservations.
 
 use whimbrel_base::routing::{ROUTED_ID, routed_id};
 use whimbrel_base::{RelayToken, random_bytes};

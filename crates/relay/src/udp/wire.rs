@@ -10,15 +10,15 @@
 //! unknown  34 | flow (4)                                                      server: whose packet was this?
 //! ```
 //!
-//! An `open` may come with a forged source. So a place counts once something from there has repeated the nonce that
-//! was sent there.
+//! An `open` may come with a forged source. So a place counts once something from there has repeated the
+//! nonce that was sent there.
 //!
-//! The first byte is hexadecimal, integers are big-endian. Packets of QUIC have the bit `40` set in their first byte,
-//! requests of STUN begin below `04`. A proof is the beginning of HMAC-SHA256 with the reservation's key over a
-//! purpose, a zero byte, and what stands before it.
+//! The first byte is hexadecimal, integers are big-endian. Packets of QUIC have the bit `40` set in their
+//! first byte, requests of STUN begin below `04`. A proof is the beginning of HMAC-SHA256 with the
+//! reservation's key over a purpose, a zero byte, and what stands before it.
 //!
-//! The longest header has 31 bytes, so the 1200 bytes of a client's first packet (RFC 9000 §14.1) fit into the
-//! smallest packet of IPv6, 1280 bytes with headers of 48.
+//! The longest header has 31 bytes, so the 1200 bytes of a client's first packet (RFC 9000 §14.1) fit into
+//! the smallest packet of IPv6, 1280 bytes with headers of 48.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -54,8 +54,8 @@ const FIRST_PURPOSE: &[u8] = b"whimbrel relay flow v1\0";
 /// What a server sends to its relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromServer<'a> {
-    /// Packets for the token are to go to where this comes from. The number grows with each. Whether it is true tells
-    /// [`is_open_of`].
+    /// Packets for the token are to go to where this comes from. The number grows with each. Whether it is
+    /// true tells [`is_open_of`].
     Open {
         /// Whose.
         token: RelayToken,
@@ -197,7 +197,8 @@ pub fn confirm(token: RelayToken, nonce: u64) -> Vec<u8> {
     bytes
 }
 
-/// Relay: what stands before a packet of a client that the server may not know. Each packet of a flow has the same.
+/// Relay: what stands before a packet of a client that the server may not know. Each packet of a flow has the
+/// same.
 pub fn first_header(key: &Key, flow: u32, client: SocketAddr) -> [u8; FIRST_HEADER] {
     let ip = match client.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),

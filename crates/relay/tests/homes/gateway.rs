@@ -36,8 +36,9 @@ impl Gateway {
         !matches!(self, Self::WithoutUdp | Self::HttpsOnly)
     }
 
-    /// Whether two of these can be opened for each other. A gateway that maps each flow anew is found by what it
-    /// lets out, if the other one lets that in, and by a search, if the other one shows a socket at one port.
+    /// Whether two of these can be opened for each other. A gateway that maps each flow anew is found by what
+    /// it lets out, if the other one lets that in, and by a search, if the other one shows a socket at one
+    /// port.
     pub(crate) fn open_with(self, other: Self) -> bool {
         let both_vary = [self, other].iter().all(|gateway| *gateway == Self::Nat(NatKind::Symmetric));
         self.passes_udp() && other.passes_udp() && !both_vary

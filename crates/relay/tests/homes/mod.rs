@@ -17,7 +17,8 @@ use crate::lab_support::net::{Family, Node, Watch};
 use crate::lab_support::traffic::{Server, Transfer, Way};
 use crate::lab_support::{ms, secs};
 
-/// Two homes, each behind its gateway, and relays on the Internet between them. 18 ms between a home and a relay.
+/// Two homes, each behind its gateway, and relays on the Internet between them. 18 ms between a home and a
+/// relay.
 pub(crate) struct Homes {
     pub(crate) client: Node,
     pub(crate) server: Node,

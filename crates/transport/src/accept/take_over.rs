@@ -44,8 +44,8 @@ pub(super) async fn admit<A: Arrival>(
     Ok(None)
 }
 
-/// Whether a key may have the connection from now on: as one that opens a connection to the same name, unless the
-/// application has said otherwise.
+/// Whether a key may have the connection from now on: as one that opens a connection to the same name, unless
+/// the application has said otherwise.
 async fn welcome(endpoint: &EndpointCore, shared: &Shared, peer: EndpointId) -> Result<(), Refusal> {
     if !endpoint.registry.has_share(&peer) {
         return Err((CloseCode::NOT_ALLOWED, "this key has as many connections as it may have".to_owned()));

@@ -38,7 +38,8 @@ pub(crate) trait Segments {
     /// segments now if it is `blocked`. False if there is nothing.
     fn next_datagram(&self, now: Instant, path: PathId, room: u64, blocked: bool, out: &mut Vec<u8>) -> bool;
 
-    /// What carriers hold unsent, and have wait on the way, should be little: there are messages beside streams.
+    /// What carriers hold unsent, and have wait on the way, should be little: there are messages beside
+    /// streams.
     fn wants_short_queues(&self) -> bool;
 
     /// Appends the next segment for a path. Writers for whom that made room are woken.

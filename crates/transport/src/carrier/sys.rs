@@ -34,8 +34,8 @@ pub(crate) fn has_unacknowledged(socket: &impl AsFd) -> io::Result<bool> {
     Ok(tcp_info(socket)?.tcpi_unacked > 0)
 }
 
-/// Whether the other end's kernel has acknowledged all that was written to a TCP socket: a reset takes nothing
-/// of it away then. Not if that cannot be told.
+/// Whether the other end's kernel has acknowledged all that was written to a TCP socket: a reset takes
+/// nothing of it away then. Not if that cannot be told.
 pub fn is_delivered(socket: &impl AsFd) -> bool {
     tcp_info(socket).is_ok_and(|info| info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0)
 }

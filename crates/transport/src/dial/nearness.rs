@@ -7,8 +7,8 @@ use whimbrel_base::address::AddressScope;
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
 
-/// The same places, of which those that are direct and seem to be in a network of this host come before other direct
-/// ones: a gateway need not turn back what is sent to its own outside.
+/// The same places, of which those that are direct and seem to be in a network of this host come before other
+/// direct ones: a gateway need not turn back what is sent to its own outside.
 pub(super) fn near_first(remote: &[Locator], local: &AddressSet) -> Vec<Locator> {
     let mut places = remote.to_vec();
     let direct: Vec<usize> = (0..places.len()).filter(|at| places[*at].direct().is_some()).collect();

@@ -36,8 +36,8 @@ impl HttpProxy {
         Self { at, authorization: None, without: Vec::new() }
     }
 
-    /// Shows this to the proxy in `Proxy-Authorization`, as `Basic dXNlcjpzZWNyZXQ=`. What is no visible ASCII is
-    /// left out.
+    /// Shows this to the proxy in `Proxy-Authorization`, as `Basic dXNlcjpzZWNyZXQ=`. What is no visible
+    /// ASCII is left out.
     #[must_use]
     pub fn authorized_by(mut self, value: &str) -> Self {
         self.authorization = Some(value.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect());

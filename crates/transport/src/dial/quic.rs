@@ -91,8 +91,8 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     Ok(Some(Dialled { carrier, rtt, local, way: candidate.clone(), segments, peer: who.peer }))
 }
 
-/// Dials from a socket that listens, to where the peer's gateway may be open. Without early data: most of what is
-/// dialled so leads nowhere.
+/// Dials from a socket that listens, to where the peer's gateway may be open. Without early data: most of
+/// what is dialled so leads nowhere.
 pub(crate) async fn punched(
     (quic, socket): (quinn::Endpoint, Arc<QuicSocket>),
     port: u16,

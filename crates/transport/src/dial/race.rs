@@ -32,8 +32,8 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(1);
 /// through a relay is better, and a connection to a relay takes one of the server's spare ones.
 const RELAY_DELAY: Duration = Duration::from_millis(30);
 
-/// How long after it was closed a place behind a relay is dialled once more: at first, and at most; and how often in
-/// one race, which takes as long as an attempt at most then.
+/// How long after it was closed a place behind a relay is dialled once more: at first, and at most; and how
+/// often in one race, which takes as long as an attempt at most then.
 const AGAIN: Duration = Duration::from_millis(100);
 const LONGEST_AGAIN: Duration = Duration::from_secs(1);
 const MOST_AGAIN: u32 = 10;
@@ -171,7 +171,8 @@ impl Race {
         self.spawn(Runner { way, local: None, kind, segments, alone });
     }
 
-    /// Dials once more after a pause, each one twice as long as the one before. False if that was done often enough.
+    /// Dials once more after a pause, each one twice as long as the one before. False if that was done often
+    /// enough.
     pub(crate) fn dial_once_more(&mut self, way: &Candidate, kind: CarrierKind) -> bool {
         if self.again == MOST_AGAIN {
             return false;
@@ -293,9 +294,9 @@ impl Drop for Race {
     }
 }
 
-/// Has the first place behind a relay start soon after the first direct one, or the other way round: it must not
-/// wait until all others have failed, of which there may be many that lead nowhere. It does not wait at all beside one
-/// that is `unlikely` to lead anywhere.
+/// Has the first place behind a relay start soon after the first direct one, or the other way round: it must
+/// not wait until all others have failed, of which there may be many that lead nowhere. It does not wait at
+/// all beside one that is `unlikely` to lead anywhere.
 fn other_kind_early(waiting: &mut VecDeque<Runner>, unlikely: impl Fn(Locator) -> bool) {
     let is_relayed = |runner: &Runner| runner.way.remote.relayed().is_some();
     let Some(first) = waiting.front() else { return };
@@ -312,8 +313,8 @@ fn other_kind_early(waiting: &mut VecDeque<Runner>, unlikely: impl Fn(Locator) -
     waiting.extend(others.into_iter().chain(early).chain(rest));
 }
 
-/// Has the first place that a proxy is asked for start behind the first two others: where nothing but the proxy gets
-/// through, all the others are waited for in turn otherwise.
+/// Has the first place that a proxy is asked for start behind the first two others: where nothing but the
+/// proxy gets through, all the others are waited for in turn otherwise.
 fn proxy_early(waiting: &mut VecDeque<Runner>) {
     let is_proxied = |runner: &Runner| runner.way.remote.proxied().is_some();
     let Some(way) = waiting.iter().find(|runner| is_proxied(runner)).map(|runner| runner.way.clone()) else {

@@ -88,8 +88,8 @@ impl Builder {
         self
     }
 
-    /// Remembers the TLS sessions of an endpoint that [passed them on](crate::Leaving::pass_on): its clients come back
-    /// with their tickets.
+    /// Remembers the TLS sessions of an endpoint that [passed them on](crate::Leaving::pass_on): its clients
+    /// come back with their tickets.
     #[must_use]
     pub fn sessions(mut self, sessions: TlsSessions) -> Self {
         self.sessions = Some(sessions);
@@ -141,8 +141,8 @@ impl Builder {
         self
     }
 
-    /// Where else the endpoint is reached, such as at the outside of a gateway that passes a port on: it is told
-    /// to others before the addresses of this host. Port 0 stands for the endpoint's own port.
+    /// Where else the endpoint is reached, such as at the outside of a gateway that passes a port on: it is
+    /// told to others before the addresses of this host. Port 0 stands for the endpoint's own port.
     #[must_use]
     pub fn advertise(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.advertised.extend(addresses);

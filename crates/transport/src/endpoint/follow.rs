@@ -111,8 +111,8 @@ impl WaysDue {
         Self { at: None, not_before: now }
     }
 
-    /// One is gone, or is just being renewed, or there is a new one. The first one that is gone has its time, whatever
-    /// came before it.
+    /// One is gone, or is just being renewed, or there is a new one. The first one that is gone has its time,
+    /// whatever came before it.
     fn routes_changed(&mut self, is_first_lost: bool, now: Instant) {
         if is_first_lost {
             self.at = None;
@@ -140,8 +140,8 @@ fn differs(before: &AddressSet, set: &AddressSet) -> bool {
     (addresses, wakes, routes) != (&before.addresses, &before.wakes, &before.routes)
 }
 
-/// Gives up the paths whose last route went, if some were lost, and those that have strayed. Others than theirs need not
-/// hear of it.
+/// Gives up the paths whose last route went, if some were lost, and those that have strayed. Others than
+/// theirs need not hear of it.
 async fn lose_ways(core: &EndpointCore, set: &AddressSet, some_lost: bool) {
     for some in core.registry.all().chunks(ASKED_TOGETHER) {
         for shared in some {
@@ -182,8 +182,8 @@ fn has_way(core: &EndpointCore, set: &AddressSet, path: &PathIo, side: Side) -> 
     own.into_iter().any(leads) || (is_chosen() && leads(&from_anywhere))
 }
 
-/// Whether a path that a policy has chosen leaves by another network than that of its address, because its packets leave
-/// as the routes say and these have changed.
+/// Whether a path that a policy has chosen leaves by another network than that of its address, because its
+/// packets leave as the routes say and these have changed.
 fn has_strayed(path: &PathIo) -> bool {
     let local = path.local.ip();
     if !path.follows_routes || local.is_unspecified() {

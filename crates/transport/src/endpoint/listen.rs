@@ -97,9 +97,9 @@ impl ListenOptions {
         self
     }
 
-    /// Has `keep` called with each delegation that the user made in place of the
-    /// [present](Self::delegation) one: the listener uses it from then on, and a program that is started again
-    /// needs it. `keep` must not block for long.
+    /// Has `keep` called with each delegation that the user made in place of the [present](Self::delegation)
+    /// one: the listener uses it from then on, and a program that is started again needs it. `keep` must not
+    /// block for long.
     pub fn on_renewal(mut self, keep: impl Fn(&Delegation) + Send + Sync + 'static) -> Self {
         self.renewals = Some(OnRenewal::new(keep));
         self
@@ -124,8 +124,8 @@ impl ListenOptions {
         self
     }
 
-    /// Keeps peers waiting until [`Listener::incoming`](crate::Listener::incoming) has shown them and they are
-    /// let in, or [`Listener::accept`](crate::Listener::accept) takes them: both only see peers that are
+    /// Keeps peers waiting until [`Listener::incoming`](crate::Listener::incoming) has shown them and they
+    /// are let in, or [`Listener::accept`](crate::Listener::accept) takes them: both only see peers that are
     /// [allowed](Self::allow). By default these are let in at once, which is faster.
     pub fn ask_first(mut self) -> Self {
         self.ask_first = true;

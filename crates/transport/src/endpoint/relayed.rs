@@ -34,30 +34,31 @@ impl Endpoint {
         let _ = self.inner().datagram_front.set(front);
     }
 
-    /// Serves a TCP connection that came to this endpoint's sockets while another endpoint had them, and of which it
-    /// could not be told [yet](Front::leave) what is to be done with it. Must run inside a tokio runtime.
+    /// Serves a TCP connection that came to this endpoint's sockets while another endpoint had them, and of
+    /// which it could not be told [yet](Front::leave) what is to be done with it. Must run inside a tokio
+    /// runtime.
     pub fn accept_fronted(&self, fronted: Fronted) {
         accept_fronted(self.inner(), fronted);
     }
 
-    /// What sends from the socket that is bound there, and from `source` if that is one of several addresses, as
-    /// [another endpoint's](Outlet::place) did. `None` if there is no such socket.
+    /// What sends from the socket that is bound there, and from `source` if that is one of several addresses,
+    /// as [another endpoint's](Outlet::place) did. `None` if there is no such socket.
     #[must_use]
     pub fn outlet(&self, bound: SocketAddr, source: Option<IpAddr>) -> Option<Outlet> {
         lock(&self.inner().sockets).outlet(bound, source)
     }
 
     /// Answers those who ask where the packets of their UDP sockets come from (STUN, RFC 8489), at up to 1000
-    /// requests a second. Beside the endpoint's own port, one that the system picks answers too, so that they learn
-    /// whether their gateway shows them to each at another port. Must run inside a tokio runtime.
+    /// requests a second. Beside the endpoint's own port, one that the system picks answers too, so that they
+    /// learn whether their gateway shows them to each at another port. Must run inside a tokio runtime.
     pub fn answer_stun(&self) {
         if self.inner().stun.begin() {
             answer_beside(self.inner());
         }
     }
 
-    /// What this endpoint says of itself as a relay of a group, instead of what was set before: its records are
-    /// published anew.
+    /// What this endpoint says of itself as a relay of a group, instead of what was set before: its records
+    /// are published anew.
     pub fn set_relay_state(&self, state: Option<RelayState>) {
         let core = self.inner();
         if core.places.set_relay_state(state) {
@@ -89,10 +90,10 @@ impl Endpoint {
         self.inner().places.relayed()
     }
 
-    /// Takes tokens that lead to a place behind a relay as its own token does, as that relay has made them. Each client
-    /// is told one of its own, and another one whenever it came through a relay, so that onlookers cannot tell by it
-    /// which client comes, nor to which server. Beyond 256 of one place, and for places that were not
-    /// [set](Self::set_relayed), they are left out.
+    /// Takes tokens that lead to a place behind a relay as its own token does, as that relay has made them.
+    /// Each client is told one of its own, and another one whenever it came through a relay, so that
+    /// onlookers cannot tell by it which client comes, nor to which server. Beyond 256 of one place, and for
+    /// places that were not [set](Self::set_relayed), they are left out.
     pub fn add_aliases(&self, place: RelayedAddr, aliases: Vec<RelayToken>) {
         if self.inner().places.add_aliases(place, aliases) {
             self.inner().tell_peers();
@@ -114,22 +115,22 @@ impl Endpoint {
         secret
     }
 
-    /// How often a UDP flow to there must be used so that this network's gateway keeps it, as was measured with a relay
-    /// at which this endpoint is [reached](Self::set_relayed); 10 to 60 s. `None` before it was.
+    /// How often a UDP flow to there must be used so that this network's gateway keeps it, as was measured
+    /// with a relay at which this endpoint is [reached](Self::set_relayed); 10 to 60 s. `None` before it was.
     #[must_use]
     pub fn refresh_after(&self, to: SocketAddr) -> Option<Duration> {
         self.inner().observed.refresh_after(to)
     }
 
-    /// What a round trip to a relay takes, if this endpoint has measured it since this host moved last: it does so where
-    /// it has connected through one of several relays of a server.
+    /// What a round trip to a relay takes, if this endpoint has measured it since this host moved last: it
+    /// does so where it has connected through one of several relays of a server.
     #[must_use]
     pub fn round_trip_to_relay(&self, relay: SocketAddr) -> Option<Duration> {
         self.inner().distances.to_relay(relay)
     }
 
-    /// Serves a TCP connection that this side has opened to a relay, and on which the relay passes on a peer: as
-    /// if it had come in. `peer` is where that one is, as the relay says.
+    /// Serves a TCP connection that this side has opened to a relay, and on which the relay passes on a peer:
+    /// as if it had come in. `peer` is where that one is, as the relay says.
     ///
     /// # Errors
     /// When the socket does not take what a path needs.
@@ -139,8 +140,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Serves QUIC connections that a relay passes on over one UDP socket, as if they had come in, until what is
-    /// returned is dropped. `envelope` says which peers datagrams are of. Must run inside a tokio runtime.
+    /// Serves QUIC connections that a relay passes on over one UDP socket, as if they had come in, until what
+    /// is returned is dropped. `envelope` says which peers datagrams are of. Must run inside a tokio runtime.
     ///
     /// # Errors
     /// When there is no address to send from, or the system has no more sockets.

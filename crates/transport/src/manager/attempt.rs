@@ -6,8 +6,8 @@
 //! cost.
 //!
 //! Where large packets vanish on the way, TCP stands and its first flight is never acknowledged, because the
-//! ClientHello alone needs a large one. Then TCP is dialled once more, with small segments, beside the one that
-//! waits; the first that is answered wins.
+//! ClientHello alone needs a large one. Then TCP is dialled once more, with small segments, beside the one
+//! that waits; the first that is answered wins.
 
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -331,8 +331,8 @@ impl Attempt {
             self.joiner.doubt_aliases(path.local, path.remote());
         }
         self.race.failed();
-        // The relay had nobody behind it, or let go of one that had moved away: a server that comes back is there at
-        // once, and must not wait until the last of all ways has had its time.
+        // The relay had nobody behind it, or let go of one that had moved away: a server that comes back is
+        // there at once, and must not wait until the last of all ways has had its time.
         let is_closed = path.kind != CarrierKind::Quic && Instant::now() < path.until;
         if is_closed && path.remote().relayed().is_some() && self.predecessor.is_none() {
             self.racing |= self.race.dial_once_more(&path.way, path.kind);

@@ -1,7 +1,7 @@
 //! By which of this host's addresses a direct path may leave.
 //!
-//! Packets that open gateways leave from the listening socket, which belongs to all interfaces: the system's routes
-//! choose among them. Where a policy chooses, a path is opened only if both choose the same.
+//! Packets that open gateways leave from the listening socket, which belongs to all interfaces: the system's
+//! routes choose among them. Where a policy chooses, a path is opened only if both choose the same.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -53,8 +53,8 @@ impl Exit {
     }
 }
 
-/// This side's addresses on the relayed paths that carry: on all, if all stand by. None in mode `single`, where a second
-/// path of the same interface would be one too many.
+/// This side's addresses on the relayed paths that carry: on all, if all stand by. None in mode `single`,
+/// where a second path of the same interface would be one too many.
 fn carrying(shared: &Shared) -> Vec<IpAddr> {
     let state = shared.lock();
     if state.engine.handover() == HandoverMode::Single {

@@ -24,8 +24,8 @@ use crate::shared::Shared;
 const ANSWER: Duration = Duration::from_secs(5);
 /// What an answer may take beyond two round trips.
 const SLACK: Duration = Duration::from_millis(50);
-/// While no path works TCP begins again so soon. The end of an outage that nobody tells of, as in a tunnel, is
-/// noticed then: half a second and two round trips later data arrive.
+/// While no path works TCP begins again so soon. The end of an outage that nobody tells of, as in a tunnel,
+/// is noticed then: half a second and two round trips later data arrive.
 const AGAIN: Duration = Duration::from_millis(400);
 /// In outages that are longer than that, which hardly end within the next second, it is seldom.
 const LONG: Duration = Duration::from_secs(600);

@@ -13,8 +13,8 @@ use crate::shared::Shared;
 
 /// An answer may take this long, or three round trips, before another carrier is tried in its place.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Beyond three round trips, the peer's kernel may take this long to acknowledge the first flight over TCP. It
-/// does so without the peer: a busy one is not dialled twice.
+/// Beyond three round trips, the peer's kernel may take this long to acknowledge the first flight over TCP.
+/// It does so without the peer: a busy one is not dialled twice.
 const ACKNOWLEDGED: Duration = Duration::from_millis(100);
 /// A first flight that was acknowledged may be answered this late, or after as many round trips, before the
 /// answer counts as lost for its size.
@@ -65,8 +65,8 @@ impl PendingPath {
         self.way.remote
     }
 
-    /// This side's address and the place that it leads to. There may be several ways between them: bound to an
-    /// interface, and as routes choose.
+    /// This side's address and the place that it leads to. There may be several ways between them: bound to
+    /// an interface, and as routes choose.
     pub(super) fn between(&self) -> (IpAddr, Locator) {
         (self.local.to_canonical(), self.way.remote)
     }

@@ -105,8 +105,8 @@ fn remotes(announced: &[(u8, SocketAddr, Priority)], known: &[Locator], paths: &
     remotes
 }
 
-/// Several paths at a time: a place behind a relay is no way to one of the peer's interfaces, but stands by for
-/// them. While a direct path works, none is opened there.
+/// Several paths at a time: a place behind a relay is no way to one of the peer's interfaces, but stands by
+/// for them. While a direct path works, none is opened there.
 fn set_relays_apart(remotes: &mut Vec<Remote>, paths: &[View]) {
     let is_relayed = |place: &Locator| place.relayed().is_some();
     let relayed: Vec<Locator> = remotes

@@ -1,9 +1,9 @@
 //! From a path through a relay to a direct one, while the relay carries.
 //!
-//! As soon as a relayed path is up, and after each move, this side tells the server where its UDP socket may be
-//! reached, both send to each other at the same time, so that their gateways let in what comes, and a QUIC
-//! connection is dialled over that from the same socket. Places that can be dialled without all this are dialled
-//! beside it. Whichever is answered first carries; the relayed path stays as a backup path.
+//! As soon as a relayed path is up, and after each move, this side tells the server where its UDP socket may
+//! be reached, both send to each other at the same time, so that their gateways let in what comes, and a QUIC
+//! connection is dialled over that from the same socket. Places that can be dialled without all this are
+//! dialled beside it. Whichever is answered first carries; the relayed path stays as a backup path.
 
 use futures_util::FutureExt;
 use std::io;
@@ -26,9 +26,9 @@ use crate::locator::Locator;
 use crate::punch::{self, Found};
 use crate::shared::Shared;
 
-/// The server has opened its gateway when what we dial with is there: our candidates leave just before, and may
-/// come by a relay that is so far out of the way. Where it is further, the server's own packets tell when to dial
-/// again.
+/// The server has opened its gateway when what we dial with is there: our candidates leave just before, and
+/// may come by a relay that is so far out of the way. Where it is further, the server's own packets tell when
+/// to dial again.
 const LEAD: Duration = Duration::from_millis(20);
 /// Candidates that are dialled before anything came from there, at most.
 const UNHEARD: usize = 3;
@@ -116,8 +116,8 @@ async fn next(joiner: &Joiner) -> Option<Relayed> {
     }
 }
 
-/// Waits until the connection does not depend on this path any more, nor on one between the same places: where TCP
-/// takes over from QUIC, nothing has changed.
+/// Waits until the connection does not depend on this path any more, nor on one between the same places:
+/// where TCP takes over from QUIC, nothing has changed.
 async fn gone(joiner: &Joiner, relayed: &Relayed) {
     loop {
         let changed = joiner.shared.news.of_paths();
@@ -195,8 +195,8 @@ impl Drop for Looking<'_> {
     }
 }
 
-/// Waits until this side is seen elsewhere than before. The peer is told of places that are there beside those that it
-/// knows: the gateway shows us to each at another port.
+/// Waits until this side is seen elsewhere than before. The peer is told of places that are there beside
+/// those that it knows: the gateway shows us to each at another port.
 async fn seen_elsewhere(joiner: &Joiner, seen: &mut watch::Receiver<Vec<SocketAddr>>) {
     loop {
         let before = seen.borrow().clone();
@@ -233,8 +233,8 @@ fn direct_ways(joiner: &Joiner) -> Vec<Candidate> {
 struct Tried(Vec<(SocketAddr, bool)>);
 
 impl Tried {
-    /// Each is dialled once unheard and once heard at most: what was sent before the peer's gateway was open got
-    /// lost there, and QUIC sends it again late. A packet of the peer says that it is open.
+    /// Each is dialled once unheard and once heard at most: what was sent before the peer's gateway was open
+    /// got lost there, and QUIC sends it again late. A packet of the peer says that it is open.
     fn is_due(&mut self, at: SocketAddr, is_heard: bool) -> bool {
         match self.0.iter_mut().find(|(tried, _)| *tried == at) {
             Some((_, was_heard)) => is_heard && !std::mem::replace(was_heard, true),

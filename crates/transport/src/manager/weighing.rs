@@ -1,4 +1,5 @@
-//! Client: learns how far a server's relays are, so that the next path or connection begins with the nearest one.
+//! Client: learns how far a server's relays are, so that the next path or connection begins with the nearest
+//! one.
 
 use futures_util::FutureExt;
 use std::io;

@@ -1,11 +1,11 @@
-//! For how long gateways keep a UDP mapping that nothing passes through, as far as it was measured, and how often a
-//! mapping is to be used so that it is kept. Pure: no clock, no sockets.
+//! For how long gateways keep a UDP mapping that nothing passes through, as far as it was measured, and how
+//! often a mapping is to be used so that it is kept. Pure: no clock, no sockets.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Idle times that are tried. Longer ones need not be told apart: what is at the other end forgets a flow then too
-/// (`docs/protocol.md` §19).
+/// Idle times that are tried. Longer ones need not be told apart: what is at the other end forgets a flow
+/// then too (`docs/protocol.md` §19).
 const IDLE: [Duration; 6] = [secs(15), secs(20), secs(30), secs(45), secs(60), secs(75)];
 /// A mapping is used again after so many fifths of the time that it was seen to survive.
 const FIFTHS: u32 = 4;
@@ -53,8 +53,8 @@ impl Lifetime {
         }
     }
 
-    /// A mapping was forgotten that was used as often as was measured: the gateway may have been started again, or
-    /// is another one, or it does not treat all mappings alike.
+    /// A mapping was forgotten that was used as often as was measured: the gateway may have been started
+    /// again, or is another one, or it does not treat all mappings alike.
     fn doubt(&mut self) {
         let doubts = self.doubts + u8::from(self.refresh().is_some());
         *self = Self { doubts, ..Self::UNKNOWN };

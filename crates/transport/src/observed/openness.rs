@@ -1,5 +1,5 @@
-//! Gateways that let in whatever is sent to a port that they show of a socket ("full cone"): what they show there is a
-//! place that anybody can dial. Pure: no clock, no sockets.
+//! Gateways that let in whatever is sent to a port that they show of a socket ("full cone"): what they show
+//! there is a place that anybody can dial. Pure: no clock, no sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -48,8 +48,8 @@ pub(crate) struct Untried {
 }
 
 impl Observed {
-    /// The gateway of IPv4 that shows this endpoint's socket at one place to all that are asked, if it was not tried
-    /// lately, and two servers that are kept by which that can be done.
+    /// The gateway of IPv4 that shows this endpoint's socket at one place to all that are asked, if it was
+    /// not tried lately, and two servers that are kept by which that can be done.
     pub(crate) fn untried(&self, now: Instant) -> Option<Untried> {
         let gateway = self.only_place()?.ip();
         let is_known = |tried: &Tried| now.saturating_duration_since(tried.at) < COUNTS;
@@ -64,7 +64,8 @@ impl Observed {
         Some(Untried { gateway, first, second })
     }
 
-    /// A gateway was tried: it lets in what anybody sends, or does not. Where that could not be told, it is as it was.
+    /// A gateway was tried: it lets in what anybody sends, or does not. Where that could not be told, it is
+    /// as it was.
     pub(crate) fn note_tried(&self, gateway: IpAddr, is_open: Option<bool>, now: Instant) {
         let mut openness = self.openness();
         let was_open = openness.of(gateway).is_some_and(|tried| tried.is_open);

@@ -1,6 +1,6 @@
-//! Tries whether a gateway lets in what anybody sends to a port that it shows of a socket: a socket that has sent to one
-//! relay alone is sent to by another one, at another address. Where it does, that place is told to those who look this
-//! endpoint up, as one that they can dial.
+//! Tries whether a gateway lets in what anybody sends to a port that it shows of a socket: a socket that has
+//! sent to one relay alone is sent to by another one, at another address. Where it does, that place is told
+//! to those who look this endpoint up, as one that they can dial.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,8 +17,8 @@ use crate::stun::{self, Transaction};
 /// How often it is looked whether there is something to try, if nothing new is heard.
 const LOOK: Duration = Duration::from_secs(10 * 60);
 
-/// Tries the gateway that this endpoint's relays see it behind, and has others told of the place there for as long as
-/// anybody can dial it, until its task is aborted.
+/// Tries the gateway that this endpoint's relays see it behind, and has others told of the place there for as
+/// long as anybody can dial it, until its task is aborted.
 pub(crate) async fn try_gateways(core: Arc<EndpointCore>) {
     let mut seen = core.observed.watch();
     let mut told = None;
@@ -47,9 +47,9 @@ pub(crate) async fn try_gateways(core: Arc<EndpointCore>) {
     }
 }
 
-/// Whether what `second` sends to where `first` sees a socket comes in, although nothing was sent to `second` from
-/// there. `None` if that cannot be told: one of them cannot be reached, or does not send elsewhere than where it is
-/// asked from.
+/// Whether what `second` sends to where `first` sees a socket comes in, although nothing was sent to `second`
+/// from there. `None` if that cannot be told: one of them cannot be reached, or does not send elsewhere than
+/// where it is asked from.
 async fn is_open(local: IpAddr, first: SocketAddr, second: SocketAddr) -> io::Result<Option<bool>> {
     let left = UdpSocket::bind(SocketAddr::new(local, 0)).await?;
     let Some(seen) = seen_by(&left, first).await? else { return Ok(None) };

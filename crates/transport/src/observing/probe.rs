@@ -1,5 +1,5 @@
-//! Measures for how long a gateway keeps a UDP mapping that nothing passes through (RFC 5780 §4.6): a flow of its own
-//! to a relay is left idle, and then the relay is asked over another flow to send to the first one.
+//! Measures for how long a gateway keeps a UDP mapping that nothing passes through (RFC 5780 §4.6): a flow of
+//! its own to a relay is left idle, and then the relay is asked over another flow to send to the first one.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,8 +22,9 @@ const LOOK: Duration = Duration::from_secs(60);
 /// After a measurement that came to nothing.
 const PAUSE: Duration = Duration::from_secs(15 * 60);
 
-/// Measures at the gateways that this endpoint's relays see it behind, as far as they are not known, until its task is
-/// aborted. It takes some four minutes and twenty small packets for each, less than going on as before.
+/// Measures at the gateways that this endpoint's relays see it behind, as far as they are not known, until
+/// its task is aborted. It takes some four minutes and twenty small packets for each, less than going on as
+/// before.
 pub(crate) async fn measure(core: Arc<EndpointCore>) {
     let mut seen = core.observed.watch();
     loop {
@@ -47,8 +48,9 @@ pub(crate) async fn measure(core: Arc<EndpointCore>) {
     }
 }
 
-/// Whether the gateway on the way to `server` keeps a mapping that was used for a while and then is idle for so long.
-/// `None` if that cannot be told: the server cannot be reached, or does not send elsewhere than where it is asked from.
+/// Whether the gateway on the way to `server` keeps a mapping that was used for a while and then is idle for
+/// so long. `None` if that cannot be told: the server cannot be reached, or does not send elsewhere than
+/// where it is asked from.
 async fn is_kept(
     local: IpAddr,
     server: SocketAddr,

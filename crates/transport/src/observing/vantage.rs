@@ -1,5 +1,5 @@
-//! A second place from which a relay looks at those who ask it. A gateway that shows a socket at the same port to
-//! both shows it so to all, as far as one host can tell.
+//! A second place from which a relay looks at those who ask it. A gateway that shows a socket at the same
+//! port to both shows it so to all, as far as one host can tell.
 
 use futures_util::FutureExt;
 use std::net::SocketAddr;
@@ -13,8 +13,9 @@ use crate::endpoint_core::EndpointCore;
 /// Longer datagrams are no requests.
 const MAX_REQUEST: usize = 512;
 
-/// Opens a socket at any port for IPv4, on which requests of STUN are answered as on the endpoint's own, until the
-/// endpoint is closed. Without it those who ask are told of one place only. Must run inside a tokio runtime.
+/// Opens a socket at any port for IPv4, on which requests of STUN are answered as on the endpoint's own,
+/// until the endpoint is closed. Without it those who ask are told of one place only. Must run inside a tokio
+/// runtime.
 pub(crate) fn answer_beside(core: &Arc<EndpointCore>) {
     let beside = core.plan.ips.iter().copied().find(std::net::IpAddr::is_ipv4);
     let at = SocketAddr::new(beside.unwrap_or_else(|| [0; 4].into()), 0);

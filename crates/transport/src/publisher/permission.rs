@@ -65,8 +65,8 @@ impl Permission {
         idle.min(next.max(SHORTEST))
     }
 
-    /// Asks for a newer delegation when one is due. True if there is one, which is to be published. Cancel safe:
-    /// what was asked is asked again later.
+    /// Asks for a newer delegation when one is due. True if there is one, which is to be published. Cancel
+    /// safe: what was asked is asked again later.
     pub(super) async fn renew(&mut self, resolver: &dyn Resolver) -> bool {
         let Some(present) = &self.delegation else { return false };
         let left = present.expires().since(now());

@@ -1,5 +1,5 @@
-//! Searching for a port, where one side's gateway gives each flow another one and the other side's gateway lets in
-//! only what a packet went to. Which side does what, in which order and how fast is
+//! Searching for a port, where one side's gateway gives each flow another one and the other side's gateway
+//! lets in only what a packet went to. Which side does what, in which order and how fast is
 //! [decided](whimbrel_proto::punching::Search) by pure rules.
 
 use std::future::poll_fn;
@@ -73,7 +73,8 @@ impl Voice {
     }
 }
 
-/// Searches, if that may help and is allowed now. Takes [`LONGEST_SEARCH`] at most; sends nothing more when dropped.
+/// Searches, if that may help and is allowed now. Takes [`LONGEST_SEARCH`] at most; sends nothing more when
+/// dropped.
 pub(super) async fn search(core: &EndpointCore, shared: &Shared, may: May<'_>) -> Option<Found> {
     let (search, voice) = plan(core, shared, may)?;
     // One at a time: what an endpoint sends in searches has a limit, however many peers name places.
@@ -172,8 +173,8 @@ async fn hear(sockets: &[UdpSocket], voice: &Voice, peer: SocketAddr) -> usize {
     .await
 }
 
-/// Sends to many places, until the peer is heard from one. What comes is answered by those who hear notices, and
-/// for a while after the end.
+/// Sends to many places, until the peer is heard from one. What comes is answered by those who hear notices,
+/// and for a while after the end.
 async fn probe(
     core: &EndpointCore,
     shared: &Shared,

@@ -29,9 +29,9 @@ pub(crate) struct Figures {
     detached: Option<Detached>,
 }
 
-/// How a connection without a path stands; the least makes room first. The highest bit says that the client has
-/// our answer to OPEN: otherwise it may have given up before we answered, and never come back. The rest is since
-/// when, in microseconds since the registry began; its lowest bit is always set.
+/// How a connection without a path stands; the least makes room first. The highest bit says that the client
+/// has our answer to OPEN: otherwise it may have given up before we answered, and never come back. The rest
+/// is since when, in microseconds since the registry began; its lowest bit is always set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Detached(NonZeroU64);
 
@@ -241,7 +241,8 @@ mod tests {
 
     use super::*;
 
-    /// Of a connection that holds so many bytes, and was detached so long after the registry began, if it was.
+    /// Of a connection that holds so many bytes, and was detached so long after the registry began, if it
+    /// was.
     fn holding(bytes: u64, detached: Option<(bool, Duration)>) -> Figures {
         let begun = Instant::now();
         let detached = detached.map(|(confirmed, since)| Detached::new(confirmed, begun + since, begun));

@@ -68,8 +68,8 @@ impl Segments for Shared {
 }
 
 impl Shared {
-    /// Whether there is something to send on a path. Messages whose time is over expire when it is looked, and
-    /// no timer is left then that would have whoever waits for their outcome hear of it.
+    /// Whether there is something to send on a path. Messages whose time is over expire when it is looked,
+    /// and no timer is left then that would have whoever waits for their outcome hear of it.
     fn look(&self, state: &mut State, now: Instant, path: PathId) -> bool {
         let any = state.engine.has_transmit(now, path);
         self.dispatch(state);
@@ -81,10 +81,10 @@ impl Shared {
         PathError::Protocol
     }
 
-    /// After a write by the application, which held the lock for it: sends at once if nothing is under way, so
-    /// that a lone write loses no time. Else the driver sends: it gathers small writes into few segments, and
-    /// seals large ones while the application makes the next. `now` is the time of the write, if the clock
-    /// was looked at.
+    /// After a write by the application, which held the lock for it: sends at once if nothing is under way,
+    /// so that a lone write loses no time. Else the driver sends: it gathers small writes into few segments,
+    /// and seals large ones while the application makes the next. `now` is the time of the write, if the
+    /// clock was looked at.
     pub(crate) fn after_write(&self, mut state: Locked<'_>, now: Option<Instant>) {
         let path = {
             if state.wakers.is_driver_awake() && state.engine.has_in_flight() {
@@ -139,8 +139,8 @@ impl Shared {
         }
         let mut state = self.lock();
         if state.engine.may_have_datagrams() || state.engine.has_opening_copies() {
-            // A carrier that was passed over takes datagrams although its stream is full, and copies of what went on
-            // another after it was asked.
+            // A carrier that was passed over takes datagrams although its stream is full, and copies of what
+            // went on another after it was asked.
             return state.wakers.drive();
         }
         state.wake_driver_if_late();

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use whimbrel_proto::{Connection as Engine, Resting};
 
-/// An engine. The [lock](super::Shared::lock) on a connection wakes it, so that whoever holds that may do with it
-/// what they like.
+/// An engine. The [lock](super::Shared::lock) on a connection wakes it, so that whoever holds that may do
+/// with it what they like.
 pub(crate) enum Keep {
     Awake(Box<Engine>),
     Resting(Box<Resting>),

@@ -67,8 +67,8 @@ impl News {
     }
 }
 
-/// For the connection's mover, which a side that accepted does not have, and for the task that looks for direct
-/// paths. Each finds what was told while it did something else.
+/// For the connection's mover, which a side that accepted does not have, and for the task that looks for
+/// direct paths. Each finds what was told while it did something else.
 #[derive(Debug)]
 pub(crate) struct MoverSignals {
     mover: Option<Box<Signals>>,
@@ -160,7 +160,8 @@ impl MoverSignals {
         self.told(|signals| &signals.restart).await;
     }
 
-    /// Waits for [`peer_called`](Self::peer_called), to be limited by [`Calls`](crate::calls::Calls). Cancel-safe.
+    /// Waits for [`peer_called`](Self::peer_called), to be limited by [`Calls`](crate::calls::Calls).
+    /// Cancel-safe.
     pub(crate) async fn called(&self) {
         self.told(|signals| &signals.called).await;
     }

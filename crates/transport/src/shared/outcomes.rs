@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use tokio::sync::oneshot;
 use whimbrel_proto::{MessageId, Outcome};
 
-/// One entry a message that has no end yet: as many as the engine's queues hold. Most connections never have any.
+/// One entry a message that has no end yet: as many as the engine's queues hold. Most connections never have
+/// any.
 #[expect(clippy::box_collection, reason = "one word where there are none")]
 #[derive(Default)]
 pub(crate) struct Outcomes(Option<Box<HashMap<MessageId, oneshot::Sender<Outcome>>>>);

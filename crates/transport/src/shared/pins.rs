@@ -2,8 +2,8 @@
 
 use whimbrel_proto::PathId;
 
-/// Paths whose priority was set by hand, here or by the peer: the path manager leaves them alone. Few connections
-/// have any.
+/// Paths whose priority was set by hand, here or by the peer: the path manager leaves them alone. Few
+/// connections have any.
 #[expect(clippy::box_collection, reason = "one word where there are none")]
 #[derive(Debug, Default)]
 pub(crate) struct Pins(Option<Box<Vec<PathId>>>);

@@ -2,7 +2,8 @@
 
 use whimbrel_proto::PathId;
 
-/// Which path is to take over from which. Few, because each pair of interfaces has one at most, and none at a server.
+/// Which path is to take over from which. Few, because each pair of interfaces has one at most, and none at a
+/// server.
 #[expect(clippy::box_collection, reason = "one word where there are none")]
 #[derive(Debug, Default)]
 pub(crate) struct Takeovers(Option<Box<Vec<Takeover>>>);

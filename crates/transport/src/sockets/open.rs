@@ -39,8 +39,8 @@ impl OpenSockets {
     }
 
     /// The sockets of an endpoint that [passed them on](crate::Leaving::pass_on), in another process perhaps:
-    /// without those for TCP if it did not listen. Unless they are `fixed`, as they were when a service manager
-    /// had opened them, the endpoint opens others where its host has further addresses.
+    /// without those for TCP if it did not listen. Unless they are `fixed`, as they were when a service
+    /// manager had opened them, the endpoint opens others where its host has further addresses.
     ///
     /// # Errors
     /// As [`new`](Self::new), but that one of a pair may be missing.

@@ -1,4 +1,5 @@
-//! Handing a connection over while it is used: from one endpoint to another one, over a connection between them.
+//! Handing a connection over while it is used: from one endpoint to another one, over a connection between
+//! them.
 //!
 //! ```text
 //! old owner                                    new owner
@@ -71,13 +72,15 @@ impl Connection {
     /// Hands this side of the connection over to the endpoint at the other end of `over`, which calls
     /// [`Endpoint::accept_hand_over`]: the peer is shown that this key has signed so, and goes on with the other
     /// one at the exact byte. Returns once it does; every handle here fails from then on, with
-    /// [`CloseCode::HANDED_OVER`]. Until then nothing is read or written here, and what is called meanwhile waits.
+    /// [`CloseCode::HANDED_OVER`]. Until then nothing is read or written here, and what is called meanwhile
+    /// waits.
     ///
-    /// If the other endpoint fails, or this is dropped, the connection goes on here, over new paths. Of the two,
-    /// the peer takes the first that comes, and the other is told.
+    /// If the other endpoint fails, or this is dropped, the connection goes on here, over new paths. Of the
+    /// two, the peer takes the first that comes, and the other is told.
     ///
     /// # Errors
-    /// [`HandOverError`] says which of the three endpoints is to blame. [`HandOverError::TimedOut`] after `limit`.
+    /// [`HandOverError`] says which of the three endpoints is to blame. [`HandOverError::TimedOut`] after
+    /// `limit`.
     pub async fn hand_over(&self, over: &Connection, limit: Duration) -> Result<(), HandOverError> {
         within(limit, self.hand_over_by(over, limit)).await
     }
@@ -113,12 +116,12 @@ impl Connection {
 
 impl Endpoint {
     /// Takes the next connection that the endpoint at the other end of `over` hands over by
-    /// [`Connection::hand_over`], and returns once its peer has taken this endpoint for the owner. Its streams are
-    /// in [`Connection::streams`].
+    /// [`Connection::hand_over`], and returns once its peer has taken this endpoint for the owner. Its
+    /// streams are in [`Connection::streams`].
     ///
     /// # Errors
-    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`] after
-    /// `limit`.
+    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`]
+    /// after `limit`.
     pub async fn accept_hand_over(
         &self,
         over: &Connection,
@@ -133,8 +136,8 @@ impl Endpoint {
             Ok(_) => vec![1],
             Err(error) => [&[0][..], &text(&error.to_string())].concat(),
         };
-        // Nothing here waits for it. If it does not arrive the other one finds out by itself, because the peer
-        // knows who goes on.
+        // Nothing here waits for it. If it does not arrive the other one finds out by itself, because the
+        // peer knows who goes on.
         tokio::spawn(FutureExt::boxed(tokio::time::timeout(WORD, async move {
             stream.write_all(&word).await?;
             stream.finish()?;
@@ -180,8 +183,8 @@ impl Claimant {
     async fn taken(&self) -> Result<(), HandOverError> {
         let Some(connection) = &self.0 else { return Ok(()) };
         let patience = Duration::from_secs(u64::from(u32::MAX));
-        // A client that has shown itself here goes on with nobody else, though it may have to ask for the answer
-        // again.
+        // A client that has shown itself here goes on with nobody else, though it may have to ask for the
+        // answer again.
         connection.within(patience, |engine| !engine.is_untaken()).await;
         match connection.close_reason() {
             Some(reason) => Err(HandOverError::NotTaken(reason)),

@@ -9,9 +9,9 @@
 //!        | HPKE(assignment | contents) with its tag | signature of the owner until now (64)
 //! ```
 //!
-//! HPKE (RFC 9180) is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM in its base mode, to the X25519 form of
-//! the next owner's key. Its `info` is "whimbrel handed over v1", and its `aad` are the first 68 bytes. The
-//! signature is of "whimbrel sealed hand-over v1" and all bytes before it.
+//! HPKE (RFC 9180) is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM in its base mode, to the X25519
+//! form of the next owner's key. Its `info` is "whimbrel handed over v1", and its `aad` are the first 68
+//! bytes. The signature is of "whimbrel sealed hand-over v1" and all bytes before it.
 
 use std::net::SocketAddr;
 

@@ -39,8 +39,8 @@ impl fmt::Debug for Waking {
 }
 
 impl Endpoint {
-    /// Reads connections back that were put to sleep, as [`resume`](Self::resume) does, but does nothing with them
-    /// before [`Waking::begin`]. A client that comes meanwhile finds its connection.
+    /// Reads connections back that were put to sleep, as [`resume`](Self::resume) does, but does nothing with
+    /// them before [`Waking::begin`]. A client that comes meanwhile finds its connection.
     ///
     /// # Errors
     /// [`ResumeError`] if any of them can't be read or there is no room: then none is woken.
@@ -73,8 +73,8 @@ impl Endpoint {
 }
 
 impl Waking {
-    /// Has the connections go on: those that this side dialled dial again, of those that it accepted the clients
-    /// are called. Must run inside a tokio runtime.
+    /// Has the connections go on: those that this side dialled dial again, of those that it accepted the
+    /// clients are called. Must run inside a tokio runtime.
     ///
     /// # Errors
     /// [`BindError`] if the endpoint can't listen, which it has to for clients to come.

@@ -1,6 +1,6 @@
-//! Client configurations by peer. Through a relay the server name is the relay's token, so it does not say whose key
-//! is expected: that is in the configuration. Direct dials have the same, without a name, so that a ticket that came
-//! on either is good on both.
+//! Client configurations by peer. Through a relay the server name is the relay's token, so it does not say
+//! whose key is expected: that is in the configuration. Direct dials have the same, without a name, so that a
+//! ticket that came on either is good on both.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -51,8 +51,8 @@ impl PeerClients {
         self.config(peer, true)
     }
 
-    /// The same each time, with the verifier of the others for that peer: a ticket is good only with that of the
-    /// handshake that it came in. Asks for as many tickets as are worth their making.
+    /// The same each time, with the verifier of the others for that peer: a ticket is good only with that of
+    /// the handshake that it came in. Asks for as many tickets as are worth their making.
     fn config(&self, peer: EndpointId, is_named: bool) -> Result<Arc<ClientConfig>, TlsError> {
         let name = server_name(peer)?;
         let is_stocked = self.tickets.count(&name) >= TICKETS;
@@ -89,8 +89,8 @@ struct OfPeer {
     configs: [Option<Arc<ClientConfig>>; 4],
 }
 
-/// The tickets of one peer, whatever rustls calls them. Two peers may name one token: the one that lies must not be
-/// taken for the other because it passes on a ticket of that one.
+/// The tickets of one peer, whatever rustls calls them. Two peers may name one token: the one that lies must
+/// not be taken for the other because it passes on a ticket of that one.
 struct TicketsOf {
     all: Arc<Tickets>,
     name: ServerName<'static>,

@@ -64,7 +64,8 @@ impl TlsIdentity {
         })
     }
 
-    /// Takes out what clients have tickets for: nobody is taken early here any more who has had one until now.
+    /// Takes out what clients have tickets for: nobody is taken early here any more who has had one until
+    /// now.
     pub(crate) fn give_sessions_away(&self) -> TlsSessions {
         TlsSessions::take_from([&self.server, &self.quic_server])
     }

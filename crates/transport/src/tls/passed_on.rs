@@ -6,15 +6,15 @@ use whimbrel_base::EndpointId;
 
 use super::sessions::ServerTls;
 
-/// Of TCP and QUIC. Sessions of 1 were QUIC's of versions that let clients clear the fixed bit (RFC 9287): early data
-/// with those would end the connection, as QUIC no longer offers that.
+/// Of TCP and QUIC. Sessions of 1 were QUIC's of versions that let clients clear the fixed bit (RFC 9287):
+/// early data with those would end the connection, as QUIC no longer offers that.
 const CARRIERS: [u8; 2] = [0, 2];
 
-/// What the clients of an endpoint have tickets for: one list for each kind of carrier. The bytes are secret, and of
-/// use to nobody without the endpoint's key.
+/// What the clients of an endpoint have tickets for: one list for each kind of carrier. The bytes are secret,
+/// and of use to nobody without the endpoint's key.
 ///
-/// Each session is good for one handshake (RFC 8446 §8.1), so an endpoint that gives them away forgets them: a first
-/// flight is taken early by one of the two at most.
+/// Each session is good for one handshake (RFC 8446 §8.1), so an endpoint that gives them away forgets them:
+/// a first flight is taken early by one of the two at most.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsSessions(Vec<u8>);
 
@@ -31,8 +31,8 @@ impl TlsSessions {
         &self.0
     }
 
-    /// Takes bytes that another process handed over. What can't be read of them is left out: those clients shake
-    /// hands in full.
+    /// Takes bytes that another process handed over. What can't be read of them is left out: those clients
+    /// shake hands in full.
     #[must_use]
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
@@ -63,7 +63,8 @@ impl TlsSessions {
     }
 }
 
-/// The first session of what another process handed over: kind of carrier, peer, ticket, and what that stands for.
+/// The first session of what another process handed over: kind of carrier, peer, ticket, and what that stands
+/// for.
 pub(super) fn next(rest: &mut &[u8]) -> Option<(u8, EndpointId, Vec<u8>, Vec<u8>)> {
     let (&number, after) = rest.split_first()?;
     let (peer, after) = after.split_first_chunk::<32>()?;
@@ -129,8 +130,8 @@ mod tests {
         server.zero_rtt_keys().is_some()
     }
 
-    /// First flights of a client that has its tickets from `before`: what each endpoint takes of them, once it is
-    /// passed on, and who plays them once more gets nothing of it either.
+    /// First flights of a client that has its tickets from `before`: what each endpoint takes of them, once
+    /// it is passed on, and who plays them once more gets nothing of it either.
     fn each_is_taken_once(
         key: &SecretKey,
         before: &TlsIdentity,

@@ -267,7 +267,8 @@ impl Opener {
     /// returns how many bytes were used up; the rest is an incomplete record, to be offered again with more.
     ///
     /// # Errors
-    /// [`TlsError`] for a record that is forged, too long, or not allowed now; nothing may be opened behind it.
+    /// [`TlsError`] for a record that is forged, too long, or not allowed now; nothing may be opened behind
+    /// it.
     pub(crate) fn open(
         &mut self,
         incoming: &mut [u8],

@@ -48,8 +48,8 @@ impl ServerTls {
         (Arc::new(config), sessions)
     }
 
-    /// Takes all sessions out, those first that would be forgotten first: whose they are, their tickets, and what
-    /// these stand for.
+    /// Takes all sessions out, those first that would be forgotten first: whose they are, their tickets, and
+    /// what these stand for.
     pub(super) fn take_all(&self) -> Vec<(EndpointId, Vec<u8>, Vec<u8>)> {
         std::mem::take(&mut *lock(&self.sessions.0)).list()
     }
@@ -147,12 +147,13 @@ impl StoresServerSessions for ArrivingSessions {
     }
 }
 
-/// What `value` stands for, as if it had been made under this server name. TLS 1.3 ties no session to a name (RFC 8446
-/// §4.2.11), but rustls takes a ticket under that of its first handshake only. To this server a name is what a relay
-/// reads: a token, which is another one each time, and nothing on direct paths. Whom a session is with, its keys say.
+/// What `value` stands for, as if it had been made under this server name. TLS 1.3 ties no session to a name
+/// (RFC 8446 §4.2.11), but rustls takes a ticket under that of its first handshake only. To this server a
+/// name is what a relay reads: a token, which is another one each time, and nothing on direct paths. Whom a
+/// session is with, its keys say.
 ///
-/// rustls writes the name first: 0 for none, or 1, its length (1 byte), and the name. What begins otherwise stays as it
-/// is, and costs a full handshake.
+/// rustls writes the name first: 0 for none, or 1, its length (1 byte), and the name. What begins otherwise
+/// stays as it is, and costs a full handshake.
 fn renamed(value: Vec<u8>, name: Option<&str>) -> Vec<u8> {
     let rest = match value.split_first() {
         Some((0, rest)) => Some(rest),

@@ -64,7 +64,8 @@ fn over_a_link_that_loses(class: Class) -> Came {
     Came { late, sender: connection.stats().messages }
 }
 
-/// The promise of `docs/messages.md`; what is reliable, on the same link, shows what a lost packet costs there.
+/// The promise of `docs/messages.md`; what is reliable, on the same link, shows what a lost packet costs
+/// there.
 #[test]
 fn a_lost_packet_holds_no_unreliable_message_up_over_quic() {
     if !require!() {

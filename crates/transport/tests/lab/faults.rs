@@ -269,8 +269,8 @@ fn a_peer_that_stands_still_for_thirty_seconds_goes_on_where_it_was() {
     transfer.finish(&net.client);
 }
 
-/// Longer than the half minute after which predecessors forgot. It goes on when the first packet gets through that is
-/// sent each half second, or, if one is lost once more, a little later.
+/// Longer than the half minute after which predecessors forgot. It goes on when the first packet gets through
+/// that is sent each half second, or, if one is lost once more, a little later.
 #[test]
 fn a_peer_that_is_gone_for_sixty_seconds_goes_on_where_it_was() {
     if !require!() {

@@ -18,7 +18,8 @@ fn listen(node: &Node, endpoint: &Endpoint) -> Listener {
     node.wait(endpoint.listen(ListenOptions::unnamed().allow(Allow::Any))).unwrap()
 }
 
-/// One end says something all the time, and is handed over live. How long the other one hears nothing at most.
+/// One end says something all the time, and is handed over live. How long the other one hears nothing at
+/// most.
 fn gap(hops: Side, udp: bool) -> Duration {
     let star = Star::with(Family::V4, ["peer", "old", "new"], RTT / 4);
     let [peer, old, new] = &star.nodes[..] else { panic!("three hosts") };

@@ -14,8 +14,8 @@ const RTT: Duration = ms(300);
 /// Eight seconds of a drip.
 const BYTES: u64 = 400 << 10;
 
-/// A steady stream, which leaves a silent blackhole within three round trips and 200 ms, also where there is one path
-/// at a time and another one has to be dialled then.
+/// A steady stream, which leaves a silent blackhole within three round trips and 200 ms, also where there is
+/// one path at a time and another one has to be dialled then.
 fn blackhole(mode: HandoverMode, carriers: Carriers, dead: usize) {
     let delay = RTT.as_millis() as u64 / 2;
     let net = Multi::new(Family::V4, &[link(10, delay), link(10, delay)]);

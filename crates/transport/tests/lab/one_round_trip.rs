@@ -294,9 +294,9 @@ fn in_mode_backup_the_carrier_changes_too() {
     }
 }
 
-/// From a connection's first moment on, where nothing is lost: the queue is deeper than any slow start. While a window
-/// of ten packets is all that is under way, the reader waits for a round trip; a change of the carrier that costs one
-/// more would show.
+/// From a connection's first moment on, where nothing is lost: the queue is deeper than any slow start. While
+/// a window of ten packets is all that is under way, the reader waits for a round trip; a change of the
+/// carrier that costs one more would show.
 #[test]
 fn a_download_from_the_first_moment_on_waits_no_longer_than_a_round_trip_while_the_carrier_changes() {
     const BYTES: u64 = 4 << 20;

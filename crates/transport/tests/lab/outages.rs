@@ -69,8 +69,8 @@ fn leave_the_old_path(pair: &Pair) {
     }
 }
 
-/// Replaces an update again and again while nothing gets through. Returns the updates that came then, up to the
-/// newest one, whose number is the other value.
+/// Replaces an update again and again while nothing gets through. Returns the updates that came then, up to
+/// the newest one, whose number is the other value.
 fn after_a_silent_outage(carrier: CarrierKind, seconds: u64, then: Then) -> (Vec<u32>, u32) {
     let pair = Pair::over(carrier, LinkSpec::default().delay(ms(10)).rate(Rate::mbit(20)));
     let (net, client) = (&pair.net, &pair.client);
@@ -112,9 +112,9 @@ fn after_a_silent_outage(carrier: CarrierKind, seconds: u64, then: Then) -> (Vec
     (came, last)
 }
 
-/// What the carrier was given before it was full cannot be taken back, and may come first where the old path comes
-/// to life again before a new one is there: when that is, the kernel's and QUIC's repetitions decide. From another
-/// address the old path has no part in it.
+/// What the carrier was given before it was full cannot be taken back, and may come first where the old path
+/// comes to life again before a new one is there: when that is, the kernel's and QUIC's repetitions decide.
+/// From another address the old path has no part in it.
 #[test]
 fn after_a_blackhole_the_newest_update_comes_first_and_hardly_anything_stale_was_sent() {
     if !require!() {

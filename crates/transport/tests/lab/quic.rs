@@ -261,8 +261,8 @@ fn a_slow_link_is_not_buried_under_the_first_flight() {
     assert!((1..=SOME / 3).contains(&most), "{most} bytes in flight");
 }
 
-/// A deep queue on the way is not filled: what else uses the link does not wait for a second. Acknowledgements come
-/// in bursts at this rate.
+/// A deep queue on the way is not filled: what else uses the link does not wait for a second.
+/// Acknowledgements come in bursts at this rate.
 #[test]
 fn a_deep_queue_is_not_filled() {
     if !require!() {
@@ -287,8 +287,8 @@ fn a_deep_queue_is_not_filled() {
     assert!(median < ms(150), "{median:?}");
 }
 
-/// News of a route has an attempt dial again, so that QUIC is answered twice, one path behind the other, while
-/// TCP is on its way.
+/// News of a route has an attempt dial again, so that QUIC is answered twice, one path behind the other,
+/// while TCP is on its way.
 #[test]
 fn news_of_a_route_during_a_move_does_not_keep_a_connection_on_quic() {
     if !require!() {

@@ -94,8 +94,9 @@ impl Running {
         id.is_some_and(|id| self.paths().iter().any(|path| path.id == id))
     }
 
-    /// Waits until the path over the interface with that number works; it must be the one that it was, if there
-    /// was one. A busy machine makes it suspect for a moment; had it been given up, it had another number.
+    /// Waits until the path over the interface with that number works; it must be the one that it was, if
+    /// there was one. A busy machine makes it suspect for a moment; had it been given up, it had another
+    /// number.
     pub(crate) fn until_served_by(&self, index: usize, was: Option<u64>) {
         let ip = self.net.up(index).ip();
         self.until("the healthy link in use", |paths| {

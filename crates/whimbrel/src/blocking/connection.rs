@@ -14,8 +14,8 @@ use whimbrel_transport::{
 use super::runtime::Background;
 use super::{Flow, RecvHalf, SendHalf, Stream};
 
-/// As [`crate::Connection`]: streams, messages, and all that a connection can do, each call waiting in its thread.
-/// Cheap to clone; several threads may use one at the same time.
+/// As [`crate::Connection`]: streams, messages, and all that a connection can do, each call waiting in its
+/// thread. Cheap to clone; several threads may use one at the same time.
 #[derive(Clone)]
 pub struct Connection {
     connection: transport::Connection,
@@ -60,7 +60,8 @@ impl Connection {
         self.runtime.wait(self.connection.accept_uni()).map(RecvHalf::new)
     }
 
-    /// The streams that are open: how a program comes by them after [`Endpoint::resume`](super::Endpoint::resume).
+    /// The streams that are open: how a program comes by them after
+    /// [`Endpoint::resume`](super::Endpoint::resume).
     #[must_use]
     pub fn streams(&self) -> Vec<Stream> {
         self.connection.streams().into_iter().map(|stream| self.stream(stream)).collect()
@@ -81,8 +82,8 @@ impl Connection {
         self.connection.flows().into_iter().map(|flow| self.flow(flow)).collect()
     }
 
-    /// Waits for the next message, on whichever of the peer's flows. Those that arrived before the connection ended
-    /// can still be taken.
+    /// Waits for the next message, on whichever of the peer's flows. Those that arrived before the connection
+    /// ended can still be taken.
     ///
     /// # Errors
     /// [`ConnectionError::Closed`] once the connection is over and all messages are taken.
@@ -128,8 +129,8 @@ impl Connection {
         self.connection.allow_hand_over(to);
     }
 
-    /// Ends the connection in order: what was written on streams is delivered first. Waits for that, for at most
-    /// `limit`.
+    /// Ends the connection in order: what was written on streams is delivered first. Waits for that, for at
+    /// most `limit`.
     ///
     /// # Errors
     /// [`ConnectionError`] if the peer has not confirmed the end by then.
@@ -220,8 +221,8 @@ impl Iterator for Events {
     }
 }
 
-/// Takes whole connections that others make, where a [`Listener`](super::Listener) takes their streams. Several
-/// threads may accept at the same time.
+/// Takes whole connections that others make, where a [`Listener`](super::Listener) takes their streams.
+/// Several threads may accept at the same time.
 pub struct Connections {
     listener: Mutex<transport::Listener>,
     name: Option<Name>,

@@ -9,8 +9,8 @@ use super::Connection;
 use super::runtime::Background;
 use crate::{Owed, StateError};
 
-/// As [`crate::State`]: messages that are on the disk when they are sent, and are delivered once although either side
-/// is killed.
+/// As [`crate::State`]: messages that are on the disk when they are sent, and are delivered once although
+/// either side is killed.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +49,8 @@ impl State {
         Self { state, runtime }
     }
 
-    /// A peer that is dialled: from now on, and whenever this state is opened again; see [`crate::State::dial`].
+    /// A peer that is dialled: from now on, and whenever this state is opened again; see
+    /// [`crate::State::dial`].
     ///
     /// # Errors
     /// [`StateError`] if it is not clear whom to dial, or the disk does not take it.
@@ -57,7 +58,8 @@ impl State {
         self.runtime.wait(self.state.dial(target)).map(|peer| self.peer(peer))
     }
 
-    /// A peer that comes by itself: what is sent to it waits until a connection of it is [attached](Self::attach).
+    /// A peer that comes by itself: what is sent to it waits until a connection of it is
+    /// [attached](Self::attach).
     ///
     /// # Errors
     /// [`StateError`] if the disk does not take it.
@@ -220,8 +222,8 @@ impl Receipt {
     }
 }
 
-/// A durable message that arrived. Dropped without [`ack`](Self::ack), it comes again when the state is opened the
-/// next time.
+/// A durable message that arrived. Dropped without [`ack`](Self::ack), it comes again when the state is
+/// opened the next time.
 #[derive(Debug)]
 pub struct DurableMessage {
     message: crate::DurableMessage,

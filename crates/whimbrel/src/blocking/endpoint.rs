@@ -68,7 +68,8 @@ impl Endpoint {
         self.runtime.wait(self.endpoint.connect(target)).map(|connection| self.connection(connection))
     }
 
-    /// As [`connect_to`](Self::connect_to), without waiting for the peer; see [`crate::Endpoint::connect_early`].
+    /// As [`connect_to`](Self::connect_to), without waiting for the peer; see
+    /// [`crate::Endpoint::connect_early`].
     ///
     /// # Errors
     /// [`ConnectError`] if it is not clear to whom.
@@ -95,8 +96,8 @@ impl Endpoint {
     /// over](Connection::hand_over); see [`crate::Endpoint::accept_hand_over`].
     ///
     /// # Errors
-    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`] after
-    /// `limit`.
+    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`]
+    /// after `limit`.
     pub fn accept_hand_over(&self, over: &Connection, limit: Duration) -> Result<Connection, HandOverError> {
         let accepted = self.runtime.wait(self.endpoint.accept_hand_over(over.inner(), limit));
         accepted.map(|connection| self.connection(connection))
@@ -132,7 +133,8 @@ impl Endpoint {
         Ok(State::new(state, self.runtime.clone()))
     }
 
-    /// The group that a name stands for, whose members are followed and called; see [`crate::Endpoint::group`].
+    /// The group that a name stands for, whose members are followed and called; see
+    /// [`crate::Endpoint::group`].
     ///
     /// # Errors
     /// [`GroupError`] says what to do.

@@ -21,8 +21,8 @@ impl Flow {
         Self { flow, runtime }
     }
 
-    /// Sends a message; waits while the flow's queue is full. The message is sent although nobody waits for what is
-    /// returned.
+    /// Sends a message; waits while the flow's queue is full. The message is sent although nobody waits for
+    /// what is returned.
     ///
     /// # Errors
     /// [`SendError`], but for [`SendError::Full`].
@@ -73,7 +73,8 @@ impl Flow {
         self.runtime.wait(self.flow.replace_all(drop, data, options)).map(|sent| self.sent(sent))
     }
 
-    /// Cancels all messages of this flow with a tag, as far as they are not wholly on their way. Does not wait.
+    /// Cancels all messages of this flow with a tag, as far as they are not wholly on their way. Does not
+    /// wait.
     pub fn cancel(&self, tag: Tag) {
         self.flow.cancel(tag);
     }
@@ -103,8 +104,8 @@ impl Sent {
         self.sent.id()
     }
 
-    /// Waits until it is known what became of the message. [`Outcome::Lost`] as well if the connection ended first,
-    /// or nobody was to be told ([`silent`](SendOptions::silent)).
+    /// Waits until it is known what became of the message. [`Outcome::Lost`] as well if the connection ended
+    /// first, or nobody was to be told ([`silent`](SendOptions::silent)).
     #[must_use]
     pub fn outcome(self) -> Outcome {
         self.runtime.wait(self.sent)

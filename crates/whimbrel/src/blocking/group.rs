@@ -32,8 +32,8 @@ impl Group {
         self.group.set_options(member, options)
     }
 
-    /// Takes a peer in as a member that is away: what is sent from now on waits for it. False if it is a member
-    /// already, or the group is full.
+    /// Takes a peer in as a member that is away: what is sent from now on waits for it. False if it is a
+    /// member already, or the group is full.
     pub fn expect(&self, member: EndpointId) -> bool {
         self.group.expect(member)
     }
@@ -49,7 +49,8 @@ impl Group {
         self.group.members()
     }
 
-    /// Sends a message to every member. Does not wait: for a member whose queue is full, [`Delivery`] says so.
+    /// Sends a message to every member. Does not wait: for a member whose queue is full, [`Delivery`] says
+    /// so.
     pub fn send(&self, data: impl AsRef<[u8]>, options: SendOptions) -> Vec<Delivery> {
         // What waits for a member that is away has a timer.
         let _inside = self.runtime.enter();

@@ -9,8 +9,8 @@ use whimbrel_transport as transport;
 use super::DEFAULT_LINGER;
 use super::wait::block;
 
-/// A stream on which this side alone writes. Dropped, it ends in order, and waits until the peer has everything, for
-/// at most [`DEFAULT_LINGER`].
+/// A stream on which this side alone writes. Dropped, it ends in order, and waits until the peer has
+/// everything, for at most [`DEFAULT_LINGER`].
 #[derive(Debug)]
 pub struct SendHalf {
     half: transport::SendHalf,

@@ -21,8 +21,8 @@ static DEFAULT: Mutex<Option<Endpoint>> = Mutex::new(None);
 
 impl Endpoint {
     /// The endpoint that [`Stream::connect`] and [`Listener::bind`] use. The first use makes one, with what
-    /// two environment variables say: `WHIMBREL_NAMES` the name service, `WHIMBREL_IDENTITY` the file with the
-    /// key. Without a file the key is a fresh one, and no name can be listened for.
+    /// two environment variables say: `WHIMBREL_NAMES` the name service, `WHIMBREL_IDENTITY` the file with
+    /// the key. Without a file the key is a fresh one, and no name can be listened for.
     ///
     /// # Errors
     /// [`BindError`](crate::BindError), wrapped, when it can't be made.

@@ -55,8 +55,8 @@ impl Background {
         handle().map(Self)
     }
 
-    /// Waits for a future in this thread, which polls it itself; what it starts runs in the background. In any thread,
-    /// even one of another runtime's.
+    /// Waits for a future in this thread, which polls it itself; what it starts runs in the background. In
+    /// any thread, even one of another runtime's.
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         let _inside = self.enter();
         let mut future = pin!(future);

@@ -14,8 +14,8 @@ use super::wire::{Answer, Note, Stamp, envelope};
 /// What may be done in answer to one thing that is said.
 const STEPS: usize = 32;
 
-/// Hears bytes as one note and as one answer; then as a row of them, each behind a byte for its kind and one for
-/// its length. The application takes what arrives, and acknowledges some of it.
+/// Hears bytes as one note and as one answer; then as a row of them, each behind a byte for its kind and one
+/// for its length. The application takes what arrives, and acknowledges some of it.
 pub(crate) fn hear_anything(bytes: &[u8]) {
     if let Ok(note) = Note::decode(bytes) {
         assert!(bytes.starts_with(&note.encode()), "{note:?}");

@@ -40,9 +40,9 @@ impl DurableFlow {
         &self.label
     }
 
-    /// Sends a message of up to a mebibyte. When this returns, the message is on the disk, and will be delivered
-    /// although this process or the machine dies now. Those that are sent at the same time share one wait for the
-    /// disk. If this is given up, the message may have been sent or not.
+    /// Sends a message of up to a mebibyte. When this returns, the message is on the disk, and will be
+    /// delivered although this process or the machine dies now. Those that are sent at the same time share
+    /// one wait for the disk. If this is given up, the message may have been sent or not.
     ///
     /// # Errors
     /// [`StateError::Full`] if as much waits for the peer as may;
@@ -63,8 +63,8 @@ impl DurableFlow {
         }
     }
 
-    /// As [`send`](Self::send), but waits for room while as much waits for the peer as may: for `limit` at most, or
-    /// for as long as it takes. If this is given up while it waits, nothing was sent.
+    /// As [`send`](Self::send), but waits for room while as much waits for the peer as may: for `limit` at
+    /// most, or for as long as it takes. If this is given up while it waits, nothing was sent.
     ///
     /// # Errors
     /// As [`send`](Self::send); [`StateError::Full`] after `limit`.
@@ -94,8 +94,8 @@ impl DurableFlow {
         }
     }
 
-    /// Waits until the peer's application has acknowledged all that was sent before, in earlier lives of this state
-    /// too. Cancel-safe.
+    /// Waits until the peer's application has acknowledged all that was sent before, in earlier lives of this
+    /// state too. Cancel-safe.
     ///
     /// # Errors
     /// As [`Receipt::acked`].

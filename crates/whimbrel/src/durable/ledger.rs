@@ -1,5 +1,5 @@
-//! What this process knows of durable messages, in memory: peers, journals, what arrived, and the connections that
-//! carry them. What is on the disk comes here once it is there, never before.
+//! What this process knows of durable messages, in memory: peers, journals, what arrived, and the connections
+//! that carry them. What is on the disk comes here once it is there, never before.
 
 #[cfg(test)]
 mod tests;
@@ -169,8 +169,8 @@ impl Ledger {
     }
 
     /// # Errors
-    /// [`StateError::TooManyFlows`] if the peer has no room for another journal, [`StateError::Forgotten`] if it
-    /// is not known.
+    /// [`StateError::TooManyFlows`] if the peer has no room for another journal, [`StateError::Forgotten`] if
+    /// it is not known.
     pub(super) fn check_room_for_journal(&self, peer: &str) -> Result<(), StateError> {
         if !self.peers.contains_key(peer) {
             return Err(StateError::Forgotten);
@@ -323,8 +323,8 @@ impl Ledger {
         self.journals.iter().filter_map(due).collect()
     }
 
-    /// The peer has acknowledged all messages of a journal up to this, which has that stamp there. If it was not
-    /// sent, or another one, the journal is broken.
+    /// The peer has acknowledged all messages of a journal up to this, which has that stamp there. If it was
+    /// not sent, or another one, the journal is broken.
     pub(super) fn acknowledged(&mut self, number: u64, low: u64, stamp: Option<Stamp>) {
         let Some(journal) = self.journals.get_mut(&number) else { return };
         let acked = *journal.acked.borrow();
@@ -448,8 +448,8 @@ impl Ledger {
         self.links.iter().any(|link| link.id == id && link.superseded)
     }
 
-    /// The peer says on a connection which opening of its store it belongs to: connections of older ones are those
-    /// of a process that has died, for only one process has a store open.
+    /// The peer says on a connection which opening of its store it belongs to: connections of older ones are
+    /// those of a process that has died, for only one process has a store open.
     pub(super) fn greeted(&mut self, id: u64, store: u128, opening: u64) {
         if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
             link.opening = Some((store, opening));

@@ -11,8 +11,8 @@ use super::hub::Open;
 use super::ledger::Arrived;
 use super::lock;
 
-/// A durable message that arrived. Dropped without [`ack`](Self::ack), it comes again when the state is opened the
-/// next time.
+/// A durable message that arrived. Dropped without [`ack`](Self::ack), it comes again when the state is
+/// opened the next time.
 pub struct DurableMessage {
     open: Arc<Open>,
     arrived: Arrived,
@@ -63,8 +63,8 @@ impl DurableMessage {
     }
 
     /// Acknowledges the message: when this returns, that is on the disk, and the message does not come again,
-    /// whatever dies. Those of one flow may be acknowledged in any order. If this is given up, the message may be
-    /// acknowledged or not. More than once does nothing.
+    /// whatever dies. Those of one flow may be acknowledged in any order. If this is given up, the message
+    /// may be acknowledged or not. More than once does nothing.
     ///
     /// # Errors
     /// [`StateError`] if the disk does not take it: it can be tried again.

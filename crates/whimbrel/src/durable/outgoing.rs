@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::{WINDOW_BYTES, WINDOW_MESSAGES, cost};
 
-/// What may be sent now: messages from `from` on, so many, of so many bytes, or one that is larger than that if
-/// none is under way.
+/// What may be sent now: messages from `from` on, so many, of so many bytes, or one that is larger than that
+/// if none is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) from: u64,

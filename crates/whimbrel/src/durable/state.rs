@@ -19,12 +19,12 @@ use super::wire::is_label;
 use super::{Owed, StateLimits, lock};
 use crate::endpoint::Endpoint;
 
-/// Durable messages: what was sent is on the disk, and is delivered although either side is killed or loses its
-/// power, once with respect to the receiver's [acknowledgement](DurableMessage::ack).
+/// Durable messages: what was sent is on the disk, and is delivered although either side is killed or loses
+/// its power, once with respect to the receiver's [acknowledgement](DurableMessage::ack).
 ///
-/// It lives in a directory, which one process has open at a time. When it is opened again after a crash it dials
-/// the peers that were [dialled](Self::dial) before, and goes on where it was. Cheap to clone; it is closed when
-/// the last clone, and the last handle that came of it, is dropped, which waits for the disk.
+/// It lives in a directory, which one process has open at a time. When it is opened again after a crash it
+/// dials the peers that were [dialled](Self::dial) before, and goes on where it was. Cheap to clone; it is
+/// closed when the last clone, and the last handle that came of it, is dropped, which waits for the disk.
 ///
 /// ```
 /// # use std::path::Path;
@@ -84,9 +84,9 @@ impl fmt::Debug for State {
 }
 
 impl Endpoint {
-    /// Opens the durable messages in a directory, and makes it if it is not there: those that wait are sent, to
-    /// peers that were [dialled](State::dial) before and to those that come. Connections that are made from now on
-    /// can carry durable messages.
+    /// Opens the durable messages in a directory, and makes it if it is not there: those that wait are sent,
+    /// to peers that were [dialled](State::dial) before and to those that come. Connections that are made
+    /// from now on can carry durable messages.
     ///
     /// # Errors
     /// [`StateError`], above all if another process has it open, or it is damaged.
@@ -123,8 +123,8 @@ impl State {
         &self.open.0
     }
 
-    /// A peer that is dialled: from now on, and whenever this state is opened again, a connection to it is kept,
-    /// until it is [forgotten](DurablePeer::forget). Does not wait until it is reached. Cancel-safe.
+    /// A peer that is dialled: from now on, and whenever this state is opened again, a connection to it is
+    /// kept, until it is [forgotten](DurablePeer::forget). Does not wait until it is reached. Cancel-safe.
     ///
     /// # Errors
     /// [`StateError`] if it is not clear whom to dial, or the disk does not take it.
@@ -170,9 +170,9 @@ impl State {
         hub.store.write(Change::Peer { key, target, id }, admit).await.map(drop)
     }
 
-    /// Has a connection carry durable messages, both ways: one that was accepted, or dialled otherwise. It stays
-    /// the application's for everything else, and lives until either side closes it. Waits only until it is
-    /// established. Cancel-safe.
+    /// Has a connection carry durable messages, both ways: one that was accepted, or dialled otherwise. It
+    /// stays the application's for everything else, and lives until either side closes it. Waits only until
+    /// it is established. Cancel-safe.
     ///
     /// # Errors
     /// [`StateError::Unsupported`] unless both sides opened their state before the connection was made;
@@ -181,9 +181,9 @@ impl State {
         attach(self.hub(), connection).await
     }
 
-    /// The next message, of whichever peer and flow; those of one flow in the order sent. It comes again, when the
-    /// state is opened the next time, unless it is [acknowledged](DurableMessage::ack). At most 1024 messages, or
-    /// a mebibyte, of a flow are out unacknowledged: then its next ones wait. Cancel-safe.
+    /// The next message, of whichever peer and flow; those of one flow in the order sent. It comes again,
+    /// when the state is opened the next time, unless it is [acknowledged](DurableMessage::ack). At most 1024
+    /// messages, or a mebibyte, of a flow are out unacknowledged: then its next ones wait. Cancel-safe.
     ///
     /// # Errors
     /// [`StateError::Stopped`] once the state is closed.
@@ -200,8 +200,8 @@ impl State {
         }
     }
 
-    /// Writes what waits for the disk, and closes the state: its directory is free afterwards. Handles fail from
-    /// then on. What was not delivered is sent when the state is opened again.
+    /// Writes what waits for the disk, and closes the state: its directory is free afterwards. Handles fail
+    /// from then on. What was not delivered is sent when the state is opened again.
     pub async fn close(self) {
         let hub = self.hub().clone();
         // A panic there has been told of.
@@ -223,8 +223,8 @@ impl fmt::Debug for DurablePeer {
 }
 
 impl DurablePeer {
-    /// The durable flow with a label, of 1 to 64 bytes; the same one as before, if the state has it. The peer sees
-    /// the label with each message. A peer may have 16. Cancel-safe.
+    /// The durable flow with a label, of 1 to 64 bytes; the same one as before, if the state has it. The peer
+    /// sees the label with each message. A peer may have 16. Cancel-safe.
     ///
     /// # Errors
     /// [`StateError`] if the label is none, or the disk does not take it.
@@ -262,7 +262,8 @@ impl DurablePeer {
         lock(&self.open.0.ledger).problem(&self.key)
     }
 
-    /// Forgets the peer: it is not dialled any more, and what waits for it is lost. Its flows fail from then on.
+    /// Forgets the peer: it is not dialled any more, and what waits for it is lost. Its flows fail from then
+    /// on.
     ///
     /// # Errors
     /// [`StateError`] if the disk does not take it; nothing has happened then.

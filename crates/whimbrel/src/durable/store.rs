@@ -1,8 +1,8 @@
 //! Where durable messages are kept: one file, on the embedded database redb.
 //!
-//! One thread writes. It takes all changes that wait into one transaction, so that they share the one wait for
-//! the disk, and answers each when the disk has answered. What peers have acknowledged is taken out along the way,
-//! without a wait of its own: what a crash brings back is sent again, and known there.
+//! One thread writes. It takes all changes that wait into one transaction, so that they share the one wait
+//! for the disk, and answers each when the disk has answered. What peers have acknowledged is taken out along
+//! the way, without a wait of its own: what a crash brings back is sent again, and known there.
 //!
 //! A full or failing disk makes changes fail, and nothing else: the file is opened again for the next one.
 
@@ -107,8 +107,8 @@ impl Store {
         &self.file.path
     }
 
-    /// Writes a change once `admit` takes it, and returns when the disk has it. If this is given up after that,
-    /// the change is made all the same.
+    /// Writes a change once `admit` takes it, and returns when the disk has it. If this is given up after
+    /// that, the change is made all the same.
     pub(super) async fn write(
         &self,
         change: Change,
@@ -166,7 +166,8 @@ impl Drop for Store {
 }
 
 impl File {
-    /// Does something with the database. After a failure that redb does not recover from, lets go of the file.
+    /// Does something with the database. After a failure that redb does not recover from, lets go of the
+    /// file.
     fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T, Failure>) -> Result<T, StateError> {
         let result = match &*self.slot.read().unwrap_or_else(PoisonError::into_inner) {
             Slot::Open(database) => guard(|| run(database)),
@@ -215,8 +216,8 @@ fn run(file: &File, ledger: &Mutex<Ledger>, mut queue: mpsc::Receiver<Job>) {
     }
 }
 
-/// Makes all changes or none, and answers. Returns whether the disk still has to be waited for; `None` if there was
-/// nothing to write.
+/// Makes all changes or none, and answers. Returns whether the disk still has to be waited for; `None` if
+/// there was nothing to write.
 fn write_jobs(file: &File, ledger: &Mutex<Ledger>, jobs: &mut Vec<Job>) -> Option<bool> {
     let reopened = file.reopen().map(|loaded| {
         if let Some(loaded) = loaded {

@@ -16,8 +16,8 @@ const ACK: u8 = 1;
 /// What a writer of messages says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note<'a> {
-    /// It begins, or begins anew: what was said before on the connection is forgotten. Of two connections of one
-    /// store, the one of the later opening is the living process's.
+    /// It begins, or begins anew: what was said before on the connection is forgotten. Of two connections of
+    /// one store, the one of the later opening is the living process's.
     Hello { store: u128, opening: u64 },
     /// A journal, by the index that stands for it on this connection; it has its messages from `first` on.
     Offer { index: u8, journal: u128, first: u64, label: &'a str },
@@ -25,8 +25,8 @@ pub(super) enum Note<'a> {
     Data { index: u8, number: u64, data: &'a [u8] },
 }
 
-/// Which opening of a store a message was written in: a random number. Two messages with the same number and another
-/// stamp were written by copies of one store that went different ways.
+/// Which opening of a store a message was written in: a random number. Two messages with the same number and
+/// another stamp were written by copies of one store that went different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp(pub(super) u64);
 
@@ -43,9 +43,9 @@ pub(super) fn stamp_of(message: &[u8]) -> Option<Stamp> {
     message.first_chunk().map(|stamp| Stamp(u64::from_be_bytes(*stamp)))
 }
 
-/// What a reader of messages says of a journal, which it names by its id: an answer may come late, when an index
-/// stands for another one. All up to `low` are acknowledged, and on its disk as such; `stamp` is that message's, as
-/// far as it knows it.
+/// What a reader of messages says of a journal, which it names by its id: an answer may come late, when an
+/// index stands for another one. All up to `low` are acknowledged, and on its disk as such; `stamp` is that
+/// message's, as far as it knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The journal's messages from `low + 1` on shall come.

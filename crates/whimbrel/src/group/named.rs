@@ -29,10 +29,10 @@ impl Drop for Following {
 }
 
 impl Endpoint {
-    /// The group that a name stands for. Each member is called, and again after its connection has ended, until it
-    /// answers; meanwhile what is sent waits for it as for one that is [away](Group). Changes of the group are
-    /// followed for as long as the group is held: new members are called, and those that are out get nothing more.
-    /// This endpoint itself is left out. A member that is a group itself is not reached.
+    /// The group that a name stands for. Each member is called, and again after its connection has ended,
+    /// until it answers; meanwhile what is sent waits for it as for one that is [away](Group). Changes of the
+    /// group are followed for as long as the group is held: new members are called, and those that are out
+    /// get nothing more. This endpoint itself is left out. A member that is a group itself is not reached.
     ///
     /// ```
     /// # use whimbrel::names::{Admission, Limits, MemoryStore, Service};
@@ -69,8 +69,8 @@ impl Endpoint {
         self.call_group(name, options, None).await
     }
 
-    /// As [`group`](Self::group). The greeting is what each member gets first, on each of its connections, before what
-    /// waited for it.
+    /// As [`group`](Self::group). The greeting is what each member gets first, on each of its connections,
+    /// before what waited for it.
     ///
     /// # Errors
     /// As [`group`](Self::group).

@@ -34,9 +34,10 @@ impl Endpoint {
         Ok(record.members().ok_or(GroupError::NotAGroup(name))?.to_vec())
     }
 
-    /// Changes what a name stands for, and returns its members then. A name that is not registered yet becomes that of
-    /// a group. The record holds for seven days from then on: call this again, with no change, before they are over.
-    /// Of two that change a group at once, one may be refused and can try again.
+    /// Changes what a name stands for, and returns its members then. A name that is not registered yet
+    /// becomes that of a group. The record holds for seven days from then on: call this again, with no
+    /// change, before they are over. Of two that change a group at once, one may be refused and can try
+    /// again.
     ///
     /// ```
     /// # use whimbrel::names::{Admission, Limits, MemoryStore, Service};

@@ -1,4 +1,5 @@
-//! A small browser without a screen: it loads a page by the rules of the paper's model, always in the same way.
+//! A small browser without a screen: it loads a page by the rules of the paper's model, always in the same
+//! way.
 //!
 //! At most six connections to a host, which are kept; an object is asked for as soon as it is known and a
 //! connection is free, in the order in which objects become known. Every byte is checked.

@@ -20,8 +20,8 @@ use super::content::{byte, object_of};
 
 /// Of every host.
 pub(super) const PORT: u16 = 80;
-/// Where browsers start: at the page's host, so that no other process has to take the page over, and at a port
-/// of its own, so that no connection is open to the page's.
+/// Where browsers start: at the page's host, so that no other process has to take the page over, and at a
+/// port of its own, so that no connection is open to the page's.
 const START_PORT: u16 = 8080;
 /// The last part of the first host's address, and how many there are.
 const FIRST: u8 = 10;

@@ -107,8 +107,8 @@ impl Site {
         text
     }
 
-    /// Images of the document stand in it; the others are asked for when what they wait for is there. When all
-    /// have come, the page tells the server how long that took, by the browser's own clock.
+    /// Images of the document stand in it; the others are asked for when what they wait for is there. When
+    /// all have come, the page tells the server how long that took, by the browser's own clock.
     fn text(&self) -> String {
         let list = |of: &dyn Fn(&Object) -> u64| {
             self.objects.iter().map(|object| of(object).to_string()).collect::<Vec<_>>().join(",")
@@ -144,8 +144,8 @@ impl Site {
         self.objects.iter().map(|object| object.bytes).sum()
     }
 
-    /// The page as the simulator has it. An object waits there for the one that ended last before it began, so
-    /// times are made up of which that is true.
+    /// The page as the simulator has it. An object waits there for the one that ended last before it began,
+    /// so times are made up of which that is true.
     pub(super) fn page(&self) -> Result<Page> {
         let mut order = vec![(0_u16, 0.0)];
         let mut at = 0;
@@ -188,8 +188,8 @@ r.forEach(function(o){l=Math.max(l,o.responseEnd);var p=o.name.split('/');\
 if(o.encodedBodySize!=p[p.length-2]&&(o.encodedBodySize||p[2]==location.host))W++});\
 fetch('/done'+location.search,{method:'POST',body:JSON.stringify({ms:l-n.fetchStart,objects:r.length,bad:B,wrong:W})})}";
 
-/// Pages as in the paper (§VII-B, §VII-D): 2 to 64 objects of 1 KB to 1 MB, and mixed ones (§VIII-A, §VIII-B).
-/// Those of more than 4 MB are left out.
+/// Pages as in the paper (§VII-B, §VII-D): 2 to 64 objects of 1 KB to 1 MB, and mixed ones (§VIII-A,
+/// §VIII-B). Those of more than 4 MB are left out.
 pub(super) fn handcrafted() -> Vec<Site> {
     const SIZES: [(&str, u64); 4] =
         [("1 KB", 1_000), ("10 KB", 10_000), ("100 KB", 100_000), ("1 MB", 1_000_000)];

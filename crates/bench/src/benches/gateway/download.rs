@@ -1,10 +1,10 @@
-//! One large download over two networks from a server that knows nothing of that: by ranges (`whimbrel proxy http`
-//! and the manager), and through a gateway.
+//! One large download over two networks from a server that knows nothing of that: by ranges (`whimbrel proxy
+//! http` and the manager), and through a gateway.
 //!
-//! The client has 20 and 10 Mbit/s; server and gateway are behind the router. curl gets the object. What both links
-//! give is the sum of two files, each as large as its link's share, which curl gets over one link each. Each download
-//! has a fresh network. The manager has been at work for some time, as it is in practice: it has seen both links
-//! carry something.
+//! The client has 20 and 10 Mbit/s; server and gateway are behind the router. curl gets the object. What both
+//! links give is the sum of two files, each as large as its link's share, which curl gets over one link each.
+//! Each download has a fresh network. The manager has been at work for some time, as it is in practice: it
+//! has seen both links carry something.
 
 use std::time::Duration;
 
@@ -121,8 +121,8 @@ fn one(round: u32, file: u64) -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
-/// Gets an object in a fresh network, and sees to it that every byte is right. Returns also how many bytes the links
-/// carried down meanwhile.
+/// Gets an object in a fresh network, and sees to it that every byte is right. Returns also how many bytes
+/// the links carried down meanwhile.
 fn fetch(system: System, bytes: u64) -> Result<(Fetched, u64)> {
     let access =
         |name, link: usize| Access::new(name, Rate::mbit(RATES[link]), Duration::from_millis(RTTS[link]));

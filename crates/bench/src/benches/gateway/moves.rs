@@ -1,8 +1,8 @@
 //! curl through the gateway, while its host moves ten times.
 //!
-//! The host is behind 50 Mbit/s and a round trip of 20 ms; the server knows nothing of Whimbrel. Beside it curl gets
-//! the same without a gateway, from a host that does not move: that is what the link gives. The moves are evenly
-//! spread over the file; at each the host has no address for a moment, and then another one.
+//! The host is behind 50 Mbit/s and a round trip of 20 ms; the server knows nothing of Whimbrel. Beside it
+//! curl gets the same without a gateway, from a host that does not move: that is what the link gives. The
+//! moves are evenly spread over the file; at each the host has no address for a moment, and then another one.
 
 use std::time::Duration;
 

@@ -27,8 +27,8 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// On these hosts, the client's first, with room for so many connections to this server, of which nobody else
-    /// would be let through: it is in a private network. `flags` are given to both commands.
+    /// On these hosts, the client's first, with room for so many connections to this server, of which nobody
+    /// else would be let through: it is in a private network. `flags` are given to both commands.
     pub(super) fn start(
         folder: &Folder,
         [client, gateway]: [&Host; 2],

@@ -1,8 +1,9 @@
-//! How long a relay's death interrupts connections that have another relay: one connection, and 200 to one server.
+//! How long a relay's death interrupts connections that have another relay: one connection, and 200 to one
+//! server.
 //!
-//! Everything to and from the relay is swallowed, and nobody is told. Direct paths are off: all connections are
-//! relayed, whatever the gateways. Detected is when the connection says of its path that it makes no progress, or
-//! is gone.
+//! Everything to and from the relay is swallowed, and nobody is told. Direct paths are off: all connections
+//! are relayed, whatever the gateways. Detected is when the connection says of its path that it makes no
+//! progress, or is gone.
 
 use std::time::{Duration, Instant};
 

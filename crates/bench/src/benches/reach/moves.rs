@@ -1,8 +1,8 @@
 //! How long a client's move interrupts a connection between two homes behind port-restricted NAT gateways.
 //!
-//! The connection is direct, or was given the time to be. The client loses its only address and gets another one
-//! at once; the time counts from the moment from which that could be used, until the first word was heard that the
-//! server spoke after the old address was gone.
+//! The connection is direct, or was given the time to be. The client loses its only address and gets another
+//! one at once; the time counts from the moment from which that could be used, until the first word was heard
+//! that the server spoke after the old address was gone.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Which gateways can be opened for each other, and how soon.
 //!
-//! Each pair of kinds has a world of its own; each attempt in it has a fresh client. No gateway passes a port on.
+//! Each pair of kinds has a world of its own; each attempt in it has a fresh client. No gateway passes a port
+//! on.
 
 use std::time::Duration;
 

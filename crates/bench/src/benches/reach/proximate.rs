@@ -1,8 +1,8 @@
-//! 12 MB from one phone to another one behind the same NAT gateway [msocket, figure 18]: through a relay that is more
-//! or less far away, and directly.
+//! 12 MB from one phone to another one behind the same NAT gateway [msocket, figure 18]: through a relay that
+//! is more or less far away, and directly.
 //!
-//! Bluetooth is not measured. What the paper's phones could have had of it at most is the limit: 2.1 Mbit/s (version
-//! 2.1 with EDR), with which 12 MB take 46 s.
+//! Bluetooth is not measured. What the paper's phones could have had of it at most is the limit: 2.1 Mbit/s
+//! (version 2.1 with EDR), with which 12 MB take 46 s.
 
 use std::time::{Duration, Instant};
 

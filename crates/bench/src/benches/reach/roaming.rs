@@ -1,5 +1,6 @@
-//! A server on a phone that roams through a town [msocket, figure 17]: what a client behind NAT receives of it while
-//! the phone goes from network to network, one of which lets out TCP to port 443 alone, with gaps between.
+//! A server on a phone that roams through a town [msocket, figure 17]: what a client behind NAT receives of
+//! it while the phone goes from network to network, one of which lets out TCP to port 443 alone, with gaps
+//! between.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

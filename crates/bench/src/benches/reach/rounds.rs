@@ -1,4 +1,5 @@
-//! Rounds of all systems, through relays at several distances, both sides behind port-restricted NAT gateways.
+//! Rounds of all systems, through relays at several distances, both sides behind port-restricted NAT
+//! gateways.
 
 use std::time::Duration;
 

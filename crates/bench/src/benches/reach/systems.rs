@@ -29,8 +29,8 @@ impl System {
         }
     }
 
-    /// Starts a relay at port 443, and a server behind it. Whimbrel's relay is on the first relay's host, iroh's on
-    /// the last one's.
+    /// Starts a relay at port 443, and a server behind it. Whimbrel's relay is on the first relay's host,
+    /// iroh's on the last one's.
     pub(super) fn stage(self, homes: &Homes) -> Result<Box<dyn Stage>> {
         match self {
             Self::Whimbrel => Ok(Box::new(whimbrel_stage::Whimbrel::start(homes)?)),

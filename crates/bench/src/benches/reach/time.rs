@@ -1,7 +1,8 @@
 //! How soon a relayed connection is direct, both sides behind port-restricted NAT gateways.
 //!
-//! The time counts from the moment at which the application had its connection, which is relayed, until a direct
-//! path carries. Each round has a fresh client, whose gateway has forgotten nothing and knows nothing of it.
+//! The time counts from the moment at which the application had its connection, which is relayed, until a
+//! direct path carries. Each round has a fresh client, whose gateway has forgotten nothing and knows nothing
+//! of it.
 
 use std::time::Duration;
 

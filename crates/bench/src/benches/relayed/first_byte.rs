@@ -1,7 +1,8 @@
-//! How soon a known peer behind a relay is heard, over TCP and QUIC, with spares and without, and beside iroh.
+//! How soon a known peer behind a relay is heard, over TCP and QUIC, with spares and without, and beside
+//! iroh.
 //!
-//! The client is 20 ms from the relay, the server 30 ms (round trips), and neither reaches the other but through
-//! the relay.
+//! The client is 20 ms from the relay, the server 30 ms (round trips), and neither reaches the other but
+//! through the relay.
 
 #[cfg(feature = "peers")]
 mod iroh;

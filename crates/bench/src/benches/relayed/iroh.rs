@@ -1,9 +1,9 @@
-//! What iroh's relay carries: datagrams from one of its clients to another one, in batches, as iroh's endpoints send
-//! them through a relay.
+//! What iroh's relay carries: datagrams from one of its clients to another one, in batches, as iroh's
+//! endpoints send them through a relay.
 //!
-//! It is spared what its users need besides: the relay speaks without TLS, and nothing is encrypted from end to end or
-//! acknowledged. A sender has no more under way than fits into the relay's queue for the receiver, so that none is
-//! thrown away.
+//! It is spared what its users need besides: the relay speaks without TLS, and nothing is encrypted from end
+//! to end or acknowledged. A sender has no more under way than fits into the relay's queue for the receiver,
+//! so that none is thrown away.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,5 +1,5 @@
-//! What is behind a relay: a server that knows no TLS and does what clients ask for, so that the relay alone is
-//! measured.
+//! What is behind a relay: a server that knows no TLS and does what clients ask for, so that the relay alone
+//! is measured.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

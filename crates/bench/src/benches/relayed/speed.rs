@@ -1,8 +1,8 @@
-//! What a relay carries, beside HAProxy in TCP mode: bulk over 1 and 100 connections (beside iroh's relay too), new
-//! connections a second, and how long a byte takes there and back.
+//! What a relay carries, beside HAProxy in TCP mode: bulk over 1 and 100 connections (beside iroh's relay
+//! too), new connections a second, and how long a byte takes there and back.
 //!
-//! Client and server are the same for each relay, in this process, and know no TLS. The relay is a process of its
-//! own.
+//! Client and server are the same for each relay, in this process, and know no TLS. The relay is a process of
+//! its own.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -168,8 +168,8 @@ impl World {
         Ok((begun, moved))
     }
 
-    /// Waits until both programs have ended, and sees to it that what they got is what the server has, over one
-    /// connection.
+    /// Waits until both programs have ended, and sees to it that what they got is what the server has, over
+    /// one connection.
     pub(super) fn finish(&self, moved: Moved) -> Result<Rest> {
         let [first, second] = moved.programs;
         let offset = usize::try_from(second.offset)?;

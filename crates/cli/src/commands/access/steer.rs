@@ -16,8 +16,8 @@ use crate::shutdown::Shutdown;
 
 /// Open and close subflows of Multipath TCP for a manager, until stopped
 ///
-/// The manager says which networks a connection of the kernel's Multipath TCP uses, and this does it: it needs
-/// CAP_NET_ADMIN, and can do nothing else. Meanwhile the kernel itself opens none (net.mptcp.pm_type).
+/// The manager says which networks a connection of the kernel's Multipath TCP uses, and this does it: it
+/// needs CAP_NET_ADMIN, and can do nothing else. Meanwhile the kernel itself opens none (net.mptcp.pm_type).
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

@@ -1,5 +1,5 @@
-//! By a name of this device, the user's other devices see what its commands have running, and take it: no gateway is
-//! needed.
+//! By a name of this device, the user's other devices see what its commands have running, and take it: no
+//! gateway is needed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -62,9 +62,9 @@ impl Takers {
         known.into_iter().chain(self.others.iter().copied()).collect()
     }
 
-    /// All of them, and as many as there is room for of those that keep in step with this device, and of friends
-    /// who are told that it is up: they find it by its key. While the list cannot be read those that it is shown
-    /// to stay: to look it up lets nobody in.
+    /// All of them, and as many as there is room for of those that keep in step with this device, and of
+    /// friends who are told that it is up: they find it by its key. While the list cannot be read those that
+    /// it is shown to stay: to look it up lets nobody in.
     async fn readers(&self, shown: &[EndpointId]) -> Vec<EndpointId> {
         let (key, visible) = (self.key.clone(), self.visible);
         let look = move || {

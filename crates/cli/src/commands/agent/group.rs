@@ -1,5 +1,6 @@
-//! The user's group in step by itself: agents of the user's devices, and of friends who may, keep connections to each
-//! other. Heartbeats say which version of the group a device has and whether it is up; differences are fetched.
+//! The user's group in step by itself: agents of the user's devices, and of friends who may, keep connections
+//! to each other. Heartbeats say which version of the group a device has and whether it is up; differences
+//! are fetched.
 //!
 //! ```text
 //! away         whether the user is here
@@ -397,8 +398,8 @@ async fn call(shared: Arc<Shared>, peer: Peer) {
     }
 }
 
-/// Connects to a device; to one that is found by its key also where it was last, if nobody says where it is, or
-/// another program of that key is there.
+/// Connects to a device; to one that is found by its key also where it was last, if nobody says where it is,
+/// or another program of that key is there.
 async fn reach(shared: &Shared, peer: &Peer) -> Result<Connection> {
     let found = dial(shared, peer).await;
     let Peer::Key(device) = peer else { return found.inspect_err(|error| heed(shared, error)) };

@@ -7,7 +7,8 @@ use whimbrel_proxy::Listed;
 use crate::output;
 use crate::plain::plain;
 
-/// The longest text of a line: one that has a ticket in it, with places behind relays, is of no use if it is cut.
+/// The longest text of a line: one that has a ticket in it, with places behind relays, is of no use if it is
+/// cut.
 const LONGEST: usize = 1300;
 
 /// Says what happens.

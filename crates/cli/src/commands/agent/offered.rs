@@ -1,5 +1,5 @@
-//! What another device of the user has running, and offers to this one: a forward goes on in a program of the user's
-//! list, or at ports. No gateway is between.
+//! What another device of the user has running, and offers to this one: a forward goes on in a program of the
+//! user's list, or at ports. No gateway is between.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -43,7 +43,8 @@ struct Program {
 }
 
 impl Receiver {
-    /// Takes what a device offers that may, unless the user does not wish it, and goes on with it until it ends.
+    /// Takes what a device offers that may, unless the user does not wish it, and goes on with it until it
+    /// ends.
     pub(super) async fn serve(&self, question: Question) {
         let Some(offer) = question.offered().cloned() else { return };
         let device = question.device();
@@ -162,8 +163,8 @@ impl Receiver {
     }
 }
 
-/// Where the session of an offer waits, if the offer is one: people are told to type its id, so that it is one; and a
-/// device sends nobody to another one.
+/// Where the session of an offer waits, if the offer is one: people are told to type its id, so that it is
+/// one; and a device sends nobody to another one.
 fn place_of(offer: &Offer, device: EndpointId) -> Option<Ticket> {
     let is_id = offer.session.len() == DIGITS && offer.session.bytes().all(|byte| byte.is_ascii_hexdigit());
     let ticket: Ticket = offer.ticket.parse().ok()?;

@@ -72,7 +72,8 @@ pub(super) fn clock(now: UnixTime) -> Finding {
     Finding::good("clock", "plausible; records that it calls expired would be told below")
 }
 
-/// Names of users that a name service may give to others before long, by what it said when one was published last.
+/// Names of users that a name service may give to others before long, by what it said when one was published
+/// last.
 pub(super) fn names_held(globals: &Globals) -> Vec<Finding> {
     let leases = match places::data().and_then(|data| leases::all(&data)) {
         Ok(leases) => leases,

@@ -227,8 +227,8 @@ struct Service {
 }
 
 impl Service {
-    /// Serves what another instance served before. A request that had no answer yet has none: its stream ends,
-    /// and its peer may ask again.
+    /// Serves what another instance served before. A request that had no answer yet has none: its stream
+    /// ends, and its peer may ask again.
     fn go_on(&self, connections: Vec<Connection>, woken: Woken, guests: &Guests) {
         for (session, streams) in woken.gateway {
             if let Err(error) = self.server.go_on(session, streams) {

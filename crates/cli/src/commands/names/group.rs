@@ -18,9 +18,9 @@ use crate::{naming, output};
 
 /// Say whom a name stands for
 ///
-/// A group is a name for several endpoints: messages to it reach each of them over a connection of its own. Its
-/// record is signed by your key, shown to its members, and holds for seven days; every command of yours that goes on
-/// running renews it, and so does `names group renew`.
+/// A group is a name for several endpoints: messages to it reach each of them over a connection of its own.
+/// Its record is signed by your key, shown to its members, and holds for seven days; every command of yours
+/// that goes on running renews it, and so does `names group renew`.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

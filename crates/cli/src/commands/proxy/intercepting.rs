@@ -1,4 +1,5 @@
-//! The flags with which an HTTP proxy intercepts HTTPS, and `whimbrel proxy intercept-ca`, which makes the key.
+//! The flags with which an HTTP proxy intercepts HTTPS, and `whimbrel proxy intercept-ca`, which makes the
+//! key.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -72,8 +73,8 @@ impl InterceptFlags {
 
 /// Make the key with which `proxy http --intercept` answers as other hosts
 ///
-/// One browser profile is to trust its certificate. The key can be used for the named domains and what is below
-/// them alone, for a year; whoever has it can pose as these hosts towards that browser.
+/// One browser profile is to trust its certificate. The key can be used for the named domains and what is
+/// below them alone, for a year; whoever has it can pose as these hosts towards that browser.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

@@ -26,8 +26,8 @@ use crate::transfer::{Consent, Inbox, Limits, Trouble};
 /// Characters of a peer's name that another device tells.
 const LONGEST: usize = 200;
 
-/// Fetches what has arrived of a file at another device into a directory, takes its connection, and goes on until the
-/// file is whole or has gone to the next device.
+/// Fetches what has arrived of a file at another device into a directory, takes its connection, and goes on
+/// until the file is whole or has gone to the next device.
 ///
 /// # Errors
 /// When the file may not come here, is not given, or breaks.

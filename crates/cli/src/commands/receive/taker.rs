@@ -132,8 +132,8 @@ impl Taker {
         }
     }
 
-    /// Goes on with these files and takes others, until a device comes for the connection. `None` when it is over,
-    /// or everything is halted.
+    /// Goes on with these files and takes others, until a device comes for the connection. `None` when it is
+    /// over, or everything is halted.
     async fn take(
         &self,
         connection: &Connection,
@@ -187,8 +187,8 @@ impl Taker {
         }));
     }
 
-    /// Gives the connection to the device that has come for it. Returns what has to go on here; `None` if it is
-    /// elsewhere, or over.
+    /// Gives the connection to the device that has come for it. Returns what has to go on here; `None` if it
+    /// is elsewhere, or over.
     async fn give(&self, connection: &Connection, called: Called) -> Option<Vec<Halted>> {
         let Called { asked, halted, at_rest } = called;
         if !at_rest {
@@ -318,8 +318,8 @@ fn overtaken() -> Moved {
     Moved::Stays("a newer instance takes over just now".to_owned())
 }
 
-/// The next stream, once there is a place for it: a peer that opens more waits until some have ended. `None` when the
-/// connection is over. Cancel-safe.
+/// The next stream, once there is a place for it: a peer that opens more waits until some have ended. `None`
+/// when the connection is over. Cancel-safe.
 async fn next(connection: &Connection, places: &Arc<Semaphore>) -> Option<(Stream, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.ok()?;
     let stream = connection.accept_stream().await.ok()?;

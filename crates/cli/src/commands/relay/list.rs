@@ -18,7 +18,8 @@ use crate::roster::NamedRelays;
 /// To look all members up takes no longer.
 const LOOKUP: Duration = Duration::from_secs(10);
 
-/// Show the relays of a group: what each says of itself, what the others say of it, and the way to it from here
+/// Show the relays of a group: what each says of itself, what the others say of it, and the way to it from
+/// here
 #[derive(Args)]
 #[command(after_help = after("Example:\n  whimbrel relay list pool.ada@example.org"))]
 pub(super) struct List {

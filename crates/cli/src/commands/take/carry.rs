@@ -27,8 +27,8 @@ pub(crate) async fn carry(
     (mut socket, begins): Asking,
     begun: impl FnOnce(Begun<'_>),
 ) -> Result<Outcome> {
-    // Only now, so that the program over there goes on for as long as it can. If it cannot go on here, it goes
-    // back to where it was.
+    // Only now, so that the program over there goes on for as long as it can. If it cannot go on here, it
+    // goes back to where it was.
     let attached = match &begins {
         Begins::HttpTime(_) => sessions.take_by_time(session.id, session.moves, takers).await?,
         Begins::Raw | Begins::Http(_) | Begins::Line(_) => {

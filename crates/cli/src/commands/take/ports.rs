@@ -32,8 +32,8 @@ enum Source {
     Port(Waiting),
 }
 
-/// Goes on with all of them, until the last one has ended: the first one with the program that is here, if there is
-/// one. Of the others, `tell` hears where a program is waited for, and what people call the peer.
+/// Goes on with all of them, until the last one has ended: the first one with the program that is here, if
+/// there is one. Of the others, `tell` hears where a program is waited for, and what people call the peer.
 ///
 /// # Errors
 /// When one is not there, breaks, or cannot be waited for.

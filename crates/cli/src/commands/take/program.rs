@@ -17,7 +17,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// An argument with this host's address in the place of its words. What was put in is not looked at again.
+    /// An argument with this host's address in the place of its words. What was put in is not looked at
+    /// again.
     pub(crate) fn fill(&self, word: &OsStr) -> OsString {
         let Some(text) = word.to_str() else { return word.to_owned() };
         let known = [

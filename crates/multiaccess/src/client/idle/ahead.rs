@@ -7,16 +7,16 @@ use std::time::Instant;
 /// So many hosts are remembered. For further ones none is opened meanwhile.
 const REMEMBERED: usize = 1024;
 
-/// The manager is told of idle connections alone: while all are in use it says with each message that another one
-/// is worth it.
+/// The manager is told of idle connections alone: while all are in use it says with each message that another
+/// one is worth it.
 #[derive(Default)]
 pub(in crate::client) struct Ahead {
     opened: HashMap<Key, Instant>,
 }
 
 impl Ahead {
-    /// Whether one may be opened to this host now, because none was in the time for which idle ones are kept. It
-    /// counts as opened then.
+    /// Whether one may be opened to this host now, because none was in the time for which idle ones are kept.
+    /// It counts as opened then.
     pub(in crate::client) fn begins(&mut self, key: &Key, now: Instant) -> bool {
         self.opened.retain(|_, at| now.saturating_duration_since(*at) < IDLE);
         if self.opened.contains_key(key) || self.opened.len() >= REMEMBERED {

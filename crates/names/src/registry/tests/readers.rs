@@ -55,7 +55,8 @@ async fn a_user_reads_with_every_living_device_and_no_longer_with_a_lost_one() {
     for (who, may) in [(5, true), (6, true), (7, false), (8, false)] {
         assert_eq!(reads(&registry, who).await, may, "key {who}");
     }
-    // A service on it that it publishes is of no use to it once the tablet was lost and ben took its name back.
+    // A service on it that it publishes is of no use to it once the tablet was lost and ben took its name
+    // back.
     registry.take(&delegated(&key(6), "web.tablet.ben@example.org", 1, &word), START).await.unwrap();
     registry.revoke(key(5).id(), revocation(&key(5), tablet, 2).encode(), after(1)).await.unwrap();
     assert!(!reads(&registry, 6).await);

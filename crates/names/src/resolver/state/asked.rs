@@ -28,7 +28,8 @@ impl Asked {
         !self.has_waiters() && !self.is_standing && !is_of_a_watch
     }
 
-    /// Whether it is asked again when the service was lost before it answered. Watches are begun anew by their table.
+    /// Whether it is asked again when the service was lost before it answered. Watches are begun anew by
+    /// their table.
     pub(super) fn is_worth_repeating(&mut self) -> bool {
         !matches!(self.request, Request::Watch { .. } | Request::Unwatch { .. }) && !self.is_abandoned()
     }

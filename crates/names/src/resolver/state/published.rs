@@ -128,8 +128,9 @@ impl Publications {
         due.iter().map(|record| self.request(record)).collect()
     }
 
-    /// Sets who may read what is published under a name; a default only if nothing was said. Returns the request that
-    /// says so of its record, if there is one. Refuses what it could not remember: the record would be for everybody.
+    /// Sets who may read what is published under a name; a default only if nothing was said. Returns the
+    /// request that says so of its record, if there is one. Refuses what it could not remember: the record
+    /// would be for everybody.
     pub(super) fn set_readers(
         &mut self,
         name: Name,

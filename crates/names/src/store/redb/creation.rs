@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use redb::{Database, DatabaseError};
 
-/// Opens the database in `file`, and makes it, as a whole or not at all, if there is none. Others than this user
-/// can neither read nor write it.
+/// Opens the database in `file`, and makes it, as a whole or not at all, if there is none. Others than this
+/// user can neither read nor write it.
 ///
 /// # Errors
 /// [`DatabaseError`], also if another process has it open.

@@ -10,8 +10,8 @@ use super::failure::Failure;
 use crate::proposal::ProposalId;
 use crate::store::proposals::{Decided, Kept, MAX_PROPOSALS, Proposing, judge};
 
-/// A user's key and the proposal's id in hexadecimal digits: the types of `renewals`, because each pair of types
-/// costs the program 20 KB.
+/// A user's key and the proposal's id in hexadecimal digits: the types of `renewals`, because each pair of
+/// types costs the program 20 KB.
 type Key = (&'static [u8; 32], &'static str);
 
 /// Postcard of [`Kept`].

@@ -175,8 +175,8 @@ impl Sender {
         fresh.filter(|id| self.may_begin(lane, *id)).or(begun)
     }
 
-    /// Puts in a message of one level of urgency that goes in a datagram. Returns what leaves; `None` if there is
-    /// none whose turn it is.
+    /// Puts in a message of one level of urgency that goes in a datagram. Returns what leaves; `None` if
+    /// there is none whose turn it is.
     pub(crate) fn put_alone(
         &mut self,
         level: u8,
@@ -238,8 +238,8 @@ impl Sender {
         })
     }
 
-    /// Whether a whole message may go in a datagram. Unreliable ones that go on two paths do not, as they would
-    /// not be sent again, nor do those of which each repetition counts.
+    /// Whether a whole message may go in a datagram. Unreliable ones that go on two paths do not, as they
+    /// would not be sent again, nor do those of which each repetition counts.
     fn may_go_alone(&self, message: &Outgoing, chance: Chance) -> bool {
         let options = &self.flows[message.flow.0 as usize].options;
         let may = match options.class.reliable {
@@ -466,8 +466,8 @@ impl Sender {
         }
     }
 
-    /// Whether a lane's next message goes in a segment of a path: one for which the path has no datagram and, if
-    /// it is unreliable, as long as the path takes what it gets now.
+    /// Whether a lane's next message goes in a segment of a path: one for which the path has no datagram and,
+    /// if it is unreliable, as long as the path takes what it gets now.
     pub(super) fn goes_in_segments(&self, lane: usize, chance: Chance) -> bool {
         if chance.takes_now && chance.datagram == 0 {
             return true;

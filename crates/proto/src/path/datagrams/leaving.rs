@@ -260,8 +260,8 @@ impl Leaving {
         lost
     }
 
-    /// Returns the reliable messages whose answers should have come by now. They go again; the answers may yet
-    /// come.
+    /// Returns the reliable messages whose answers should have come by now. They go again; the answers may
+    /// yet come.
     pub(crate) fn take_late(&mut self, now: Instant) -> Vec<Flying> {
         if self.repeats.is_none_or(|at| at > now) {
             return Vec::new();

@@ -42,8 +42,8 @@ impl Identity {
         self.both_hand_over() && is_known && !self.tenure.is_unheard()
     }
 
-    /// Signs that this end goes to another key. `None` while that would mean nothing to the peer, or if `key` is
-    /// not this end's.
+    /// Signs that this end goes to another key. `None` while that would mean nothing to the peer, or if `key`
+    /// is not this end's.
     pub(crate) fn assign(&self, key: &SecretKey, to: EndpointId) -> Option<Assignment> {
         let is_other = key.id() == self.local && to != self.local && to != self.peer;
         (self.may_assign() && is_other)
@@ -64,8 +64,8 @@ impl Identity {
         true
     }
 
-    /// Client: the word of the server's owner that its end goes to another key is authentic, and of the copy that
-    /// has the connection.
+    /// Client: the word of the server's owner that its end goes to another key is authentic, and of the copy
+    /// that has the connection.
     pub(crate) fn is_authentic(&self, assignment: &Assignment) -> bool {
         self.both_hand_over()
             && assignment.from == self.peer

@@ -27,8 +27,8 @@ impl Streams {
         stream.map(|stream| stream.level = urgency.level()).is_some()
     }
 
-    /// Opens a stream, on which the peer may write unless it goes `one_way`. `None` if the peer allows no more,
-    /// or the connection ends.
+    /// Opens a stream, on which the peer may write unless it goes `one_way`. `None` if the peer allows no
+    /// more, or the connection ends.
     pub(crate) fn open(&mut self, one_way: bool) -> Option<StreamId> {
         let Some(index) = (self.door == Door::Open).then(|| self.numbers.open()).flatten() else {
             self.open_blocked = true;

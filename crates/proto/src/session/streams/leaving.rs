@@ -34,8 +34,8 @@ impl Overtakable {
 }
 
 impl Streams {
-    /// Bytes of streams of these levels of urgency that could be sent for the first time, or have to go again,
-    /// and what may be expected to follow them.
+    /// Bytes of streams of these levels of urgency that could be sent for the first time, or have to go
+    /// again, and what may be expected to follow them.
     pub(crate) fn waiting(&self, levels: Levels) -> u64 {
         if self.door == Door::Closed {
             return 0;

@@ -1,8 +1,8 @@
 //! Ends that go over to another key: TAKE_OVER and its answer.
 //!
-//! As in a claim, the first copy that comes has the connection. But the copy before belongs to another key, which
-//! may be another person's: so each side gives a fresh random to the secret that follows, and the peer asks the
-//! signed word of the key before, and TLS, whether the new key is meant.
+//! As in a claim, the first copy that comes has the connection. But the copy before belongs to another key,
+//! which may be another person's: so each side gives a fresh random to the secret that follows, and the peer
+//! asks the signed word of the key before, and TLS, whether the new key is meant.
 
 use whimbrel_base::{ConnectionId, EndpointId};
 
@@ -185,8 +185,8 @@ impl Tenure {
         Some(TakeOver { connection, path, generation, nonce, proof, lost: Vec::new(), assignment })
     }
 
-    /// Server: what to think of a TAKE_OVER, without doing anything about it. `known` is the client's key until
-    /// now.
+    /// Server: what to think of a TAKE_OVER, without doing anything about it. `known` is the client's key
+    /// until now.
     pub(crate) fn weigh_take_over(
         &self,
         secret: &Secret,

@@ -79,8 +79,8 @@ impl Assembly {
         self.state().under_way.len()
     }
 
-    /// The range of which most is still to come, if all bytes have their workers and the reader waits for them: a
-    /// reader that others wait for is helped by nothing.
+    /// The range of which most is still to come, if all bytes have their workers and the reader waits for
+    /// them: a reader that others wait for is helped by nothing.
     pub(in crate::http) fn longest(&self) -> Option<Longest> {
         let state = self.state();
         let is_all_taken = state.next == state.end && state.back.is_empty();
@@ -93,8 +93,8 @@ impl Assembly {
         Some(Longest { start: *start, at: running.at, left, on: running.on? })
     }
 
-    /// Leaves so many bytes of what is still to come of a range to its worker. The rest of it is a range of its
-    /// own from now on, which has to be fetched or given back. `None`: less than that is left of it.
+    /// Leaves so many bytes of what is still to come of a range to its worker. The rest of it is a range of
+    /// its own from now on, which has to be fetched or given back. `None`: less than that is left of it.
     pub(in crate::http) fn shorten(&self, start: u64, stays: u64) -> Option<Range<u64>> {
         let mut state = self.state();
         let running = state.under_way.get_mut(&start)?;

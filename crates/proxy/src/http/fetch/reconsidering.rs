@@ -1,5 +1,5 @@
-//! The last step of the manager's policy: the end of an object that takes long comes another way, once that is
-//! sooner.
+//! The last step of the manager's policy: the end of an object that takes long comes another way, once that
+//! is sooner.
 
 use super::{LEAST_RANGE, Start, Team, WORKERS_EACH};
 use crate::http::assembly::Longest;
@@ -23,8 +23,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// When this range will be complete if it goes on as it came since the last look. `None`: it was another one
-    /// then, or nothing came of it, which is a matter of its worker's patience.
+    /// When this range will be complete if it goes on as it came since the last look. `None`: it was another
+    /// one then, or nothing came of it, which is a matter of its worker's patience.
     fn look(&mut self, longest: Longest, now: Instant) -> Option<Duration> {
         let (before, then) = self.before.replace((longest, now))?;
         let came =
@@ -34,9 +34,9 @@ impl Pace {
     }
 }
 
-/// How many bytes stay, of so many that are left of a range when the policy moves these. What is far ahead of the
-/// reader would wait for it: then so little stays that what moves begins within the window. `None`: one of
-/// both would be too little for a range.
+/// How many bytes stay, of so many that are left of a range when the policy moves these. What is far ahead of
+/// the reader would wait for it: then so little stays that what moves begins within the window. `None`: one
+/// of both would be too little for a range.
 fn stays(left: u64, moves: u64, window: u64) -> Option<u64> {
     let stays = if left > window { window / 4 } else { left.checked_sub(moves)? };
     (stays >= LEAST_RANGE && left - stays >= LEAST_RANGE).then_some(stays)
@@ -75,8 +75,8 @@ impl Team {
         working().count() == 1 || working().sum::<usize>() > self.assembly.under_way()
     }
 
-    /// Has the rest of a range fetched: by a worker that waits on that network, by a new one, or, in ranges that
-    /// all of them ask for, by two on each.
+    /// Has the rest of a range fetched: by a worker that waits on that network, by a new one, or, in ranges
+    /// that all of them ask for, by two on each.
     fn hand_over(&mut self, rest: Range<u64>, part: Part, in_ranges: bool) {
         let interface = part.route.way.interface.clone();
         let is_there = self.at_work.get(&interface).is_some_and(|count| *count > 0);

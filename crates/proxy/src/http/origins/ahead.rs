@@ -17,8 +17,8 @@ const MOST: usize = 16;
 
 /// What is opened ahead, and was lately.
 pub(super) struct Ahead {
-    /// The manager is told of idle connections alone: while all are in use it says of each message that another
-    /// one is worth it.
+    /// The manager is told of idle connections alone: while all are in use it says of each message that
+    /// another one is worth it.
     lately: Recent<()>,
     places: Arc<Semaphore>,
 }
@@ -30,8 +30,8 @@ impl Default for Ahead {
 }
 
 impl Origins {
-    /// Opens a connection that is idle then, so that the manager is told of it with the next question: once for
-    /// each server in the time for which idle ones are kept. Nobody waits for it.
+    /// Opens a connection that is idle then, so that the manager is told of it with the next question: once
+    /// for each server in the time for which idle ones are kept. Nobody waits for it.
     ///
     /// Over TLS none is: what a server shows first decides there whether this proxy may speak with it at all.
     pub(super) fn open_ahead(self: &Arc<Self>, to: &Destination, by: Candidate) {

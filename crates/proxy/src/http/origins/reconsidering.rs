@@ -14,8 +14,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const ANSWER: Duration = Duration::from_secs(1);
 
 impl Origins {
-    /// Asks about a range that is under way, and will be complete after so long if nothing changes. `None`: all of
-    /// it stays; else the decision has parts.
+    /// Asks about a range that is under way, and will be complete after so long if nothing changes. `None`:
+    /// all of it stays; else the decision has parts.
     pub(in crate::http) async fn reconsider(
         &self,
         to: &Destination,

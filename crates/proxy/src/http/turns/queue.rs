@@ -95,9 +95,9 @@ impl Queue {
         Next::Waits((again - now).max(LEAST_WAIT))
     }
 
-    /// When the one at this place has waited for long enough: if nobody's turn has come for so long, and after
-    /// some times as long anyway. A slow network on which turns come one after the other is waited for, since
-    /// more at a time would only make it slower.
+    /// When the one at this place has waited for long enough: if nobody's turn has come for so long, and
+    /// after some times as long anyway. A slow network on which turns come one after the other is waited for,
+    /// since more at a time would only make it slower.
     fn due(&self, at: usize, rules: &Rules) -> Duration {
         let since = self.waiting[at].since;
         let most = rules.limit.saturating_mul(MOST_LIMITS);

@@ -28,8 +28,8 @@ pub(super) struct Down {
     pub(super) broken: Option<Instant>,
     pub(super) asked: Instant,
     pub(super) pace: Pace,
-    /// When the first was written of what the gateway is to be told, and when that became much: a program that
-    /// was asked at that moment could not have read it.
+    /// When the first was written of what the gateway is to be told, and when that became much: a program
+    /// that was asked at that moment could not have read it.
     pub(super) wrote: Instant,
     pub(super) full: Full,
     /// A program that reads nothing is asked less and less often.

@@ -10,7 +10,8 @@ use super::queues;
 /// What is in the kernel between this process and a program on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
-    /// Bytes that were written here, and that the program has not read. Its end of this direction counts as one.
+    /// Bytes that were written here, and that the program has not read. Its end of this direction counts as
+    /// one.
     pub to_program: u64,
     /// Bytes that the program has sent, and that were not read here. Its end of this direction counts as one.
     pub from_program: u64,

@@ -1,5 +1,5 @@
-//! How much is kept of a server: twice what the program takes in a round trip, so that a long way to its device
-//! holds nothing up.
+//! How much is kept of a server: twice what the program takes in a round trip, so that a long way to its
+//! device holds nothing up.
 
 use crate::sessions::budget::least_kept;
 use std::time::Duration;
@@ -122,8 +122,8 @@ mod tests {
     const LEAST: usize = 1024 * 1024;
     const MOST: usize = 8 * 1024 * 1024;
 
-    /// What is kept in the end, and the bytes a second then, over a way with this round trip (in milliseconds)
-    /// that carries so many bytes a second, where the device counts each millisecond.
+    /// What is kept in the end, and the bytes a second then, over a way with this round trip (in
+    /// milliseconds) that carries so many bytes a second, where the device counts each millisecond.
     fn run(round_trip: u64, rate: u64) -> (usize, u64) {
         let (mut growth, start) = (Growth::default(), Instant::now());
         let mut way = std::collections::VecDeque::from(vec![0; usize::try_from(round_trip).unwrap()]);

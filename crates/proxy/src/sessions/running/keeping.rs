@@ -7,8 +7,8 @@ use crate::sessions::window::Window;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
-/// A server that was held up is read again once there is room for so much, or for half of what may be kept where
-/// that is less: each read costs something on both sides, however little comes.
+/// A server that was held up is read again once there is room for so much, or for half of what may be kept
+/// where that is less: each read costs something on both sides, however little comes.
 const LEAST_READ: usize = LEAST_KEPT / 2;
 /// Where much may be kept there must be room for such a part of that, or for what is read at once: its
 /// program has all the rest to take meanwhile.
@@ -60,8 +60,8 @@ impl Session {
         self.wanted(sessions).min(possible)
     }
 
-    /// Whether the server is to be read, where so much may be kept: until that is all, so that it is known to be
-    /// held up, and that an end is found if there is one.
+    /// Whether the server is to be read, where so much may be kept: until that is all, so that it is known to
+    /// be held up, and that an end is found if there is one.
     pub(super) fn has_room_to_read(&mut self, most: usize) -> bool {
         self.is_held_up = is_to_wait(self.server.kept(), most, self.is_held_up);
         !self.is_held_up

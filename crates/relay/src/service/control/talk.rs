@@ -10,8 +10,8 @@ use crate::wire::{MAX_MESSAGE, Message};
 /// Bytes that are read at once.
 const PIECE: usize = 256;
 
-/// A stream, with what came of the next message, and what is still to be said. Both are bounded: nothing is read while
-/// a whole message is there, and orders wait in a bounded queue.
+/// A stream, with what came of the next message, and what is still to be said. Both are bounded: nothing is
+/// read while a whole message is there, and orders wait in a bounded queue.
 pub(super) struct Talk {
     read: RecvHalf,
     write: SendHalf,
@@ -108,7 +108,8 @@ impl Talk {
     }
 }
 
-/// The message that `bytes` begin with, `None` if it is not known, and its length; nothing if it is not whole.
+/// The message that `bytes` begin with, `None` if it is not known, and its length; nothing if it is not
+/// whole.
 fn whole(bytes: &[u8]) -> io::Result<Option<(Option<Message>, usize)>> {
     let Some((length, rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let length = usize::from(u16::from_be_bytes(*length));

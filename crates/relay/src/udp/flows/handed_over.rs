@@ -10,8 +10,8 @@ use crate::spare::Key;
 use crate::udp::ids::Ids;
 
 impl<O: Clone> Flows<O> {
-    /// What another table goes on with, in order, `place` being how datagrams leave, as it is written. Counts what was
-    /// done.
+    /// What another table goes on with, in order, `place` being how datagrams leave, as it is written. Counts
+    /// what was done.
     pub(crate) fn hand_over(
         &self,
         now: Instant,
@@ -68,7 +68,8 @@ impl<O: Clone> Flows<O> {
         self.turns.go_on(turns, now);
     }
 
-    /// Goes on with a server, as this session. What sends from nowhere any more is left out: it says anew where it is.
+    /// Goes on with a server, as this session. What sends from nowhere any more is left out: it says anew
+    /// where it is.
     pub(crate) fn go_on_with_server(
         &mut self,
         left: &estate::Server,

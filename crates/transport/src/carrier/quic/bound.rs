@@ -1,6 +1,7 @@
-//! The most that may be in flight on a path that is full. quinn's BBR takes the distance of two acknowledgements for
-//! a rate, and those that come together for gigabytes a second: its window then grows to many times what the path
-//! holds, all of which waits in queues on the way. Whole round trips tell what the path delivers.
+//! The most that may be in flight on a path that is full. quinn's BBR takes the distance of two
+//! acknowledgements for a rate, and those that come together for gigabytes a second: its window then grows to
+//! many times what the path holds, all of which waits in queues on the way. Whole round trips tell what the
+//! path delivers.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,13 @@ use super::shortest::Shortest;
 /// What the path delivered at best in so many round trips counts, as in
 /// draft-cardwell-iccrg-bbr-congestion-control §2.10.
 const ROUNDS: usize = 10;
-/// As much may be in flight as the path holds, and once more (§2.7 there), so that acknowledgements that come late
-/// do not hold the sender up.
+/// As much may be in flight as the path holds, and once more (§2.7 there), so that acknowledgements that come
+/// late do not hold the sender up.
 const GAIN: u32 = 2;
 /// And this much longer: hosts are not served for milliseconds, and on a short path that is many round trips.
 const SLACK: Duration = Duration::from_millis(10);
-/// A path that became longer may still hold this part of what it delivers within its present round trip, until the
-/// shorter one is forgotten. Less than all of it, so that a queue that is one's own shrinks.
+/// A path that became longer may still hold this part of what it delivers within its present round trip,
+/// until the shorter one is forgotten. Less than all of it, so that a queue that is one's own shrinks.
 const LONGER_PERCENT: u32 = 90;
 
 /// What is delivered between a packet that is sent and its acknowledgement.
@@ -102,8 +103,8 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const ENDLESS: u64 = u64::MAX;
 
-    /// A path that delivers packets in order at a rate, whatever waits, and acknowledges them in bursts. What the
-    /// window allows is in flight at any time.
+    /// A path that delivers packets in order at a rate, whatever waits, and acknowledges them in bursts. What
+    /// the window allows is in flight at any time.
     struct Path {
         now: Instant,
         rate: u64,
@@ -121,8 +122,8 @@ mod tests {
             Self { now, rate, round_trip, busy_until: now, in_flight: Vec::new(), bound }
         }
 
-        /// Goes on for a while; acknowledgements are looked at each `burst`. Returns the bytes that were delivered,
-        /// and the longest wait in the queue in the last part of it.
+        /// Goes on for a while; acknowledgements are looked at each `burst`. Returns the bytes that were
+        /// delivered, and the longest wait in the queue in the last part of it.
         fn run(&mut self, time: Duration, burst: Duration, inner: u64) -> (u64, Duration) {
             let (end, mut delivered, mut wait) = (self.now + time, 0, Duration::ZERO);
             let late = self.now + time / 2;

@@ -89,8 +89,8 @@ impl QuicConfig {
         endpoint(ResetKey(rand::random()), || Box::new(ConnectionIds))
     }
 
-    /// For one connection that is dialled, through a relay if there is a token, to a peer to which a round trip took
-    /// `rtt` lately.
+    /// For one connection that is dialled, through a relay if there is a token, to a peer to which a round
+    /// trip took `rtt` lately.
     pub(crate) fn client(
         &self,
         rtt: Option<Duration>,
@@ -166,9 +166,9 @@ fn endpoint(
 /// What a QUIC connection is closed with: the engine has said everything else.
 pub(crate) const NO_ERROR: VarInt = VarInt::from_u32(0);
 
-/// Random connection ids whose first bit is set. Notices are heard on the same socket: the second byte of
-/// a packet with a short header is then never that of a notice (docs/protocol.md §13). The second bit is not set:
-/// a relay takes no packet for another's.
+/// Random connection ids whose first bit is set. Notices are heard on the same socket: the second byte of a
+/// packet with a short header is then never that of a notice (docs/protocol.md §13). The second bit is not
+/// set: a relay takes no packet for another's.
 struct ConnectionIds;
 
 impl ConnectionIdGenerator for ConnectionIds {

@@ -1,5 +1,6 @@
-//! How much may be in flight so that little waits in the queues on the way: for connections whose streams have
-//! messages beside them. BBR alone has as much in flight again as the path holds, which waits in its queue.
+//! How much may be in flight so that little waits in the queues on the way: for connections whose streams
+//! have messages beside them. BBR alone has as much in flight again as the path holds, which waits in its
+//! queue.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +10,14 @@ use super::shortest::Shortest;
 /// So long may the last byte wait on the way, or this part of the shortest round trip.
 const WAIT: Duration = Duration::from_millis(4);
 const WAIT_SHARE: u32 = 16;
-/// The window grows by this part in a round trip without a queue. After so many of them (what a window does is seen
-/// a round trip later) it grows by more in each further one, up to a quarter.
+/// The window grows by this part in a round trip without a queue. After so many of them (what a window does
+/// is seen a round trip later) it grows by more in each further one, up to a quarter.
 const GROWTH: u64 = 32;
 const QUICKEST_GROWTH: u64 = 4;
 const STEADY_ROUNDS: u32 = 4;
-/// Where a queue was last seen it grows steadily for so many rounds, and quicker only up to this part of it: rounds
-/// without a queue came of losses, or of the other controller's short window, and not of a quicker path.
+/// Where a queue was last seen it grows steadily for so many rounds, and quicker only up to this part of it:
+/// rounds without a queue came of losses, or of the other controller's short window, and not of a quicker
+/// path.
 const REMEMBERED: u32 = 24;
 const NEARLY_FULL: (u64, u64) = (15, 16);
 /// It keeps at least this (RFC 9002 §7.2 has two datagrams; what is lost must be noticed).
@@ -24,8 +26,8 @@ const LEAST: u64 = 4 * 1_200;
 const SEEN: u64 = 8 * 1_200;
 /// A round that took so many round trips had nothing to send for a while.
 const WITHOUT_REST: u32 = 3;
-/// A queue that stays for so many rounds is of somebody else, and a short window gives way to it for nothing: for this
-/// long the other controller's window holds then.
+/// A queue that stays for so many rounds is of somebody else, and a short window gives way to it for nothing:
+/// for this long the other controller's window holds then.
 const FRUITLESS: u32 = 10;
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
@@ -37,8 +39,9 @@ struct Round {
     acked: u64,
 }
 
-/// A window for short queues, at most that of another controller: what the path delivers within the round trip that
-/// it may have. It follows the shortest round trip of each round, because single ones vary for other reasons.
+/// A window for short queues, at most that of another controller: what the path delivers within the round
+/// trip that it may have. It follows the shortest round trip of each round, because single ones vary for
+/// other reasons.
 #[derive(Debug, Clone)]
 pub(super) struct ShortQueue {
     shortest: Option<Shortest>,
@@ -132,8 +135,8 @@ impl ShortQueue {
         Some(base + WAIT.max(base / WAIT_SHARE))
     }
 
-    /// The shortest round trip of the round that ends now, if one does, and how many bytes a second came of it or of
-    /// the one before.
+    /// The shortest round trip of the round that ends now, if one does, and how many bytes a second came of
+    /// it or of the one before.
     fn end_round(&mut self, now: Instant, target: Duration) -> Option<(Duration, u64)> {
         let round = self.round?;
         let lasted = now.saturating_duration_since(round.since);
@@ -177,7 +180,8 @@ mod tests {
             Self { now, queue }
         }
 
-        /// Goes on for `rounds`; what a window does is seen a round later. Returns how long the queue is then.
+        /// Goes on for `rounds`; what a window does is seen a round later. Returns how long the queue is
+        /// then.
         fn go(&mut self, inner: u64, rounds: u32) -> Duration {
             let mut wait = Duration::ZERO;
             for _ in 0..rounds {
@@ -193,9 +197,9 @@ mod tests {
         }
     }
 
-    /// A path of 50 ms without queue, as full as the window has it, for `rounds`; `other` bytes of somebody else
-    /// are in its queue, and single round trips are longer by up to `jitter`. Returns how long the queue is then
-    /// and how many bytes a second were carried.
+    /// A path of 50 ms without queue, as full as the window has it, for `rounds`; `other` bytes of somebody
+    /// else are in its queue, and single round trips are longer by up to `jitter`. Returns how long the queue
+    /// is then and how many bytes a second were carried.
     fn over(inner: u64, rounds: u32, other: u64, jitter: Duration) -> (Duration, u64) {
         let (mut now, mut queue) = (Instant::now(), ShortQueue::new());
         let pipe = RATE * BASE.as_millis() as u64 / 1000;

@@ -1,13 +1,14 @@
 //! How a path of which nothing is known is filled: as BBR does at its start-up
-//! (draft-cardwell-iccrg-bbr-congestion-control §4.3.2). quinn's BBR asks a new path for its shortest round trip
-//! first, with four packets in flight for 200 ms and a round trip, and takes acknowledgements that come at once for a
-//! rate that no path has.
+//! (draft-cardwell-iccrg-bbr-congestion-control §4.3.2). quinn's BBR asks a new path for its shortest round
+//! trip first, with four packets in flight for 200 ms and a round trip, and takes acknowledgements that come
+//! at once for a rate that no path has.
 
 use std::time::{Duration, Instant};
 
 use super::rate::rate;
 
-/// The window for each byte that a round trip delivered: a sender at this gain doubles what it sends each time.
+/// The window for each byte that a round trip delivered: a sender at this gain doubles what it sends each
+/// time.
 const GAIN_PERCENT: u64 = 289;
 /// A path is full if so many rounds in a row deliver less than this beyond the best before them.
 const FULL_AFTER: u32 = 3;
@@ -101,7 +102,8 @@ impl Startup {
         }
         let holds = u128::from(self.best) * self.shortest.as_nanos() / 1_000_000_000;
         let window = holds * u128::from(GAIN_PERCENT) / 100;
-        // As in slow start, what a handshake had acknowledged counts, small as its rounds were (RFC 9002 §7.3.1).
+        // As in slow start, what a handshake had acknowledged counts, small as its rounds were (RFC 9002
+        // §7.3.1).
         let least = self.initial + self.acked.min(self.initial);
         Some(u64::try_from(window).unwrap_or(u64::MAX).max(least))
     }
@@ -116,8 +118,9 @@ mod tests {
     const PACKET: u64 = 1_200;
     const BASE: Duration = Duration::from_millis(50);
 
-    /// A path that carries `rate` bytes a second and holds the rest in a queue. Each round trip, what the window
-    /// allows is sent at once, or `offered` bytes. Returns the windows, and how long the queue ever was.
+    /// A path that carries `rate` bytes a second and holds the rest in a queue. Each round trip, what the
+    /// window allows is sent at once, or `offered` bytes. Returns the windows, and how long the queue ever
+    /// was.
     fn over(rate: u64, offered: u64, rounds: u32) -> (Vec<Option<u64>>, Duration) {
         let (mut startup, mut now, mut windows) = (Startup::new(INITIAL), Instant::now(), Vec::new());
         let mut longest = Duration::ZERO;

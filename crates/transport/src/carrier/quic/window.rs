@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 pub(super) const FIRST_WINDOW: u32 = 80 * 1024;
 /// The largest: 1 Gbit/s with a round trip of 64 ms.
 const LARGEST_WINDOW: u32 = 8 << 20;
-/// A window of which a quarter is used up within this, or within a round trip, may be what holds the sender up: at
-/// its start a sender nearly triples what it sends, and what makes room for it takes another half of a round trip.
+/// A window of which a quarter is used up within this, or within a round trip, may be what holds the sender
+/// up: at its start a sender nearly triples what it sends, and what makes room for it takes another half of a
+/// round trip.
 const SOON: Duration = Duration::from_millis(10);
 const PART: u32 = 4;
 const GROWTH: u32 = 4;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Opens bytes as records as they are; then seals what they say, a record behind each kind and length, and opens
-/// that. Each time with what rustls keeps of the handshake that `kept` comes from.
+/// Opens bytes as records as they are; then seals what they say, a record behind each kind and length, and
+/// opens that. Each time with what rustls keeps of the handshake that `kept` comes from.
 pub(in crate::tls) fn open_anything_after(kept: &Opener, bytes: &[u8]) {
     let (Some((_, mut other)), Some((mut sealer, mut opener))) = (ends(&kept.common), ends(&kept.common))
     else {

@@ -67,7 +67,8 @@ macro_rules! from_redb {
 
 from_redb!(DatabaseError, TransactionError, TableError, StorageError, CommitError);
 
-/// Runs something on the database. redb panics on some damages to its file; to us that is one more damaged file.
+/// Runs something on the database. redb panics on some damages to its file; to us that is one more damaged
+/// file.
 pub(super) fn guard<T>(run: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let told = panic.downcast_ref::<String>().map(String::as_str);

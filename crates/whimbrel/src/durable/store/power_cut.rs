@@ -1,5 +1,5 @@
-//! Two machines that exchange durable messages and lose their power at any write or wait for the disk, as often as
-//! chance wants, checked against what was confirmed.
+//! Two machines that exchange durable messages and lose their power at any write or wait for the disk, as
+//! often as chance wants, checked against what was confirmed.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -163,7 +163,8 @@ struct Machine {
     /// Messages of the other one: delivered, and acknowledged for certain.
     delivered: BTreeSet<u64>,
     acked: BTreeSet<u64>,
-    /// Those whose acknowledgement was cut off, with their places in the other one's journal: the disk may have it.
+    /// Those whose acknowledgement was cut off, with their places in the other one's journal: the disk may
+    /// have it.
     in_doubt: BTreeMap<u64, (InboxKey, u64)>,
 }
 

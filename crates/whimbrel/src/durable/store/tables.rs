@@ -259,7 +259,8 @@ impl<'txn> Writing<'txn> {
         Ok(Done::Marked { mark, evicted })
     }
 
-    /// The turn of the journal with this label that was acknowledged last. Makes room among them for a new one.
+    /// The turn of the journal with this label that was acknowledged last. Makes room among them for a new
+    /// one.
     fn turn(
         &mut self,
         key: &InboxKey,

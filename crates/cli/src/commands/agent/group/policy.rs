@@ -76,8 +76,8 @@ pub(super) fn may_be_heard(group: &Group, peer: EndpointId) -> bool {
     group.is_member(peer) || friend_of(group, peer).is_some()
 }
 
-/// Whom a device calls: the user's others, and of friends those that are told anything. So nobody learns by a call
-/// that this device is up who may not know.
+/// Whom a device calls: the user's others, and of friends those that are told anything. So nobody learns by a
+/// call that this device is up who may not know.
 pub(in crate::commands::agent) fn called(group: &Group, own: EndpointId, visible: bool) -> Vec<EndpointId> {
     let members = group.devices().map(|(id, _)| id).filter(|id| *id != group.user());
     let mut called: Vec<EndpointId> = std::iter::once(group.user()).chain(members).collect();
@@ -102,7 +102,8 @@ fn friends(group: &Group, own: EndpointId, visible: bool) -> Vec<EndpointId> {
     may_see.into_iter().filter(|(_, may)| *may).map(|(id, _)| id).filter(is_told).collect()
 }
 
-/// Whether two devices with these versions meet. Two that could not agree try again once either has another one.
+/// Whether two devices with these versions meet. Two that could not agree try again once either has another
+/// one.
 pub(super) fn should_meet(own: Digest, theirs: Digest, in_vain: Option<(Digest, Digest)>) -> bool {
     own != theirs && in_vain != Some((own, theirs))
 }

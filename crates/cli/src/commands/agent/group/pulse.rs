@@ -1,8 +1,8 @@
 //! Heartbeats: what two agents say to each other on a stream that either opens.
 //!
-//! A heartbeat is [`BEAT`], its length (one byte) and a postcard value; the answer is one without the [`BEAT`]. A
-//! stream that begins with [`MEET`] goes on as two devices bring each other up to date (`whimbrel-devices`);
-//! for lists of devices see `listing`. `docs/protocol.md` has the bytes.
+//! A heartbeat is [`BEAT`], its length (one byte) and a postcard value; the answer is one without the
+//! [`BEAT`]. A stream that begins with [`MEET`] goes on as two devices bring each other up to date
+//! (`whimbrel-devices`); for lists of devices see `listing`. `docs/protocol.md` has the bytes.
 
 use std::io;
 use std::time::Duration;

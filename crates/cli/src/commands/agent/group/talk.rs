@@ -1,5 +1,5 @@
-//! One connection between two agents. Both may begin a heartbeat: who called in each period, and each of them when its
-//! group has changed.
+//! One connection between two agents. Both may begin a heartbeat: who called in each period, and each of them
+//! when its group has changed.
 
 use std::convert::Infallible;
 use std::io;
@@ -45,7 +45,8 @@ struct Course {
     is_asked: AtomicBool,
 }
 
-/// Talks until the connection is over, or the peer is no member and no friend any more. Returns whether it answered.
+/// Talks until the connection is over, or the peer is no member and no friend any more. Returns whether it
+/// answered.
 pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -> bool {
     // What is told is for this key alone.
     connection.allow_hand_over(Allow::Nobody);
@@ -64,8 +65,8 @@ pub(super) async fn run(shared: &Shared, connection: &Connection, calls: bool) -
     if shared.told(&shared.known(), peer).is_some() {
         let _ = tokio::time::timeout(WHY, connection.closed()).await;
     }
-    // An agent that is stopped ends its connections, and streams fail at that moment too. One that loses its network
-    // or just does not answer is known until what it said goes stale.
+    // An agent that is stopped ends its connections, and streams fail at that moment too. One that loses its
+    // network or just does not answer is known until what it said goes stale.
     let (is_last, is_over) = (talk.end(), connection.close_reason().is_some());
     if (is_last && is_over) || shared.told(&shared.known(), peer).is_none() {
         shared.hear(peer, None);
@@ -212,8 +213,8 @@ async fn answer_one(
     tokio::time::timeout(WORD_LIMIT, reading).await.map_err(io::Error::from)??;
     let known = shared.known();
     let told = match shared.told(&known, peer) {
-        // One that is called while nothing is known asks back at once if its own list has changed. It hears nothing,
-        // and is not left: what is known of it comes on this very connection.
+        // One that is called while nothing is known asks back at once if its own list has changed. It hears
+        // nothing, and is not left: what is known of it comes on this very connection.
         None if known.is_new => Told::NOTHING,
         told => told.context("it is no device and no friend")?,
     };

@@ -1,5 +1,5 @@
-//! Datagrams of many peers over one socket, whose other end is a relay: each has something before it that says which
-//! peer is meant.
+//! Datagrams of many peers over one socket, whose other end is a relay: each has something before it that
+//! says which peer is meant.
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
@@ -12,15 +12,15 @@ const PIECE: usize = 64 * 1024;
 
 /// How datagrams of many peers travel over one UDP socket, whose other end passes them on.
 pub trait Envelope: Send + Sync + 'static {
-    /// A connection id that this side gives itself, another one each time: the other end knows by it that a packet is
-    /// for this side.
+    /// A connection id that this side gives itself, another one each time: the other end knows by it that a
+    /// packet is for this side.
     fn connection_id(&self) -> [u8; ROUTED_ID];
 
     /// Adds what stands before a datagram to that peer. Returns false if it cannot be sent.
     fn address(&self, peer: SocketAddr, out: &mut Vec<u8>) -> bool;
 
-    /// Which peer a datagram comes from, and how many bytes stand before it. `None` for what is no peer's: then it is
-    /// this one's.
+    /// Which peer a datagram comes from, and how many bytes stand before it. `None` for what is no peer's:
+    /// then it is this one's.
     fn open(&self, datagram: &[u8]) -> Option<(SocketAddr, usize)>;
 }
 
@@ -84,7 +84,8 @@ impl Piece {
     }
 }
 
-/// What is to be sent for `transmit`, each datagram of it with the same before it. `None` if its peer is not known.
+/// What is to be sent for `transmit`, each datagram of it with the same before it. `None` if its peer is not
+/// known.
 pub(super) fn wrap(transmit: &Transmit<'_>, envelope: &dyn Envelope) -> Option<Wrapped> {
     let mut header = Vec::new();
     if !envelope.address(transmit.destination, &mut header) {

@@ -22,8 +22,8 @@ impl Outlet {
         Self { open: Arc::downgrade(open), bound, source }
     }
 
-    /// Where its socket is bound, and the address that datagrams leave from, if that is one of several. An endpoint
-    /// with a socket at the same place [makes the same](crate::Endpoint::outlet).
+    /// Where its socket is bound, and the address that datagrams leave from, if that is one of several. An
+    /// endpoint with a socket at the same place [makes the same](crate::Endpoint::outlet).
     #[must_use]
     pub fn place(&self) -> (SocketAddr, Option<IpAddr>) {
         (self.bound, self.source)

@@ -1,7 +1,7 @@
 //! Receiving what the kernel joined into one large piece, without a large buffer for each socket.
 //!
-//! The kernel hands over up to 64 datagrams of one sender in one piece (UDP_GRO). quinn would keep a buffer of
-//! 32 such pieces, 3 MiB, for each endpoint, and a dialled path is an endpoint of its own: clearing that
+//! The kernel hands over up to 64 datagrams of one sender in one piece (UDP_GRO). quinn would keep a buffer
+//! of 32 such pieces, 3 MiB, for each endpoint, and a dialled path is an endpoint of its own: clearing that
 //! memory took longer than the handshake. So a piece is received into a buffer that all sockets of a thread
 //! share, and spread over quinn's buffers, which are small then.
 
