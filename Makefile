@@ -104,9 +104,9 @@ eval-messages: ## Messages and sleep at full length: outages and sleep of a minu
 eval-devices: build ## Move sessions in the lab, merge and bring in step devices' lists (an hour; HAProxy; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- session-move --out bench/results
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- hand-over-gap --out bench/results
-	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- gateway-sessions --out bench/results
 	$(CARGO) test --release -p whimbrel-devices --test lab_sync -j $(JOBS) -- --nocapture
 	WHIMBREL_HISTORIES=100000 $(CARGO) test --release -p whimbrel-devices --lib -j $(JOBS) -- histories --nocapture
+	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- gateway-sessions --out bench/results
 
 eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (hours; RUNS=20, SIZE=1024 MiB)
 	WHIMBREL_RUNS=$(RUNS) WHIMBREL_SIZE=$(SIZE) $(CARGO) test --release -p whimbrel-relay --test matrix -j $(JOBS) -- --nocapture

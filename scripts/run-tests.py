@@ -104,11 +104,12 @@ def set_up(root):
             os.environ.setdefault(name, value)
 
 
-def build(arguments, root):
+def build(arguments, root, children):
     """The test programs of the workspace, newly built, or the end with cargo's exit code."""
     command = [arguments.cargo, "test", "--workspace", "--no-run", "-j", str(arguments.jobs)]
     command.append("--message-format=json-render-diagnostics")
-    cargo = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
+    cargo = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    children.add(cargo.pid)
     programs = []
     for line in cargo.stdout:
         message = json.loads(line)
@@ -119,6 +120,7 @@ def build(arguments, root):
         programs.append(Program(crate, message["target"]["name"], [message["executable"]], directory))
     if cargo.wait() != 0:
         sys.exit(cargo.returncode)
+    children.discard(cargo.pid)
     examples = [arguments.cargo, "test", "--workspace", "--doc", "--no-fail-fast", "-j", str(arguments.jobs)]
     programs.append(Program("all", "documentation", examples, root))
     return programs
@@ -171,12 +173,6 @@ def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
     set_up(root)
-    programs = [program for program in build(arguments, root) if arguments.only in program.name]
-    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    programs.sort(key=lambda program: (order.get(program.name, len(order)), program.name))
-    together = [program for program in programs if program.name not in ALONE]
-    alone = [program for program in programs if program.name in ALONE]
-
     children = set()
 
     def stop(number, _frame):
@@ -186,6 +182,12 @@ def main():
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
+    programs = [program for program in build(arguments, root, children) if arguments.only in program.name]
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    programs.sort(key=lambda program: (order.get(program.name, len(order)), program.name))
+    together = [program for program in programs if program.name not in ALONE]
+    alone = [program for program in programs if program.name in ALONE]
+
     printing = threading.Lock()
 
     def told(program):

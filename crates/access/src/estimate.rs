@@ -87,6 +87,13 @@ impl PathEstimate {
         self.srtt_min.is_some() && self.down.best.is_some()
     }
 
+    /// How many bytes come over it in a round trip, where both its time and the rate were measured. Who asks
+    /// for less, and for the rest once that has come, leaves an idle path unused in between.
+    pub fn in_a_round_trip(&self) -> Option<u64> {
+        let (rtt, rate) = (self.srtt_min?, self.down.best?);
+        Some((rtt.0 * rate.0) as u64)
+    }
+
     /// Whether it was measured longer than [`STALE`] ago.
     pub fn is_stale(&self) -> bool {
         self.age.is_some_and(|age| age > STALE)
@@ -144,6 +151,16 @@ mod tests {
         assert!(stale.needs_exploring());
         assert!(!PathEstimate { connections: 1, ..stale }.needs_exploring());
         assert!(!PathEstimate { objects: 1, ..stale }.needs_exploring());
+    }
+
+    #[test]
+    fn what_comes_in_a_round_trip_is_known_where_its_time_and_the_rate_are() {
+        // 100 ms at 20 Mbit/s, and 10 ms at 2 Mbit/s.
+        let far = PathEstimate::known(Seconds(0.1), BytesPerSecond(2.5e6));
+        let near = PathEstimate::known(Seconds(0.01), BytesPerSecond(250_000.0));
+        assert_eq!((far.in_a_round_trip(), near.in_a_round_trip()), (Some(250_000), Some(2_500)));
+        assert_eq!(PathEstimate { srtt_min: None, ..far }.in_a_round_trip(), None);
+        assert_eq!(PathEstimate { down: Rates::default(), ..far }.in_a_round_trip(), None);
     }
 
     #[test]

@@ -125,3 +125,30 @@ fn moving_the_end_waits_for_what_stays_and_for_what_moves() {
     assert_eq!(moved(1_000_000), Some(1e3 + 2e2 + 1e3));
     assert_eq!(moved(1_000_001), None);
 }
+
+/// 2 Mbit/s at 10 ms and 20 Mbit/s at 100 ms, to a server with which a connection is open over each.
+#[test]
+fn over_a_far_and_fast_path_a_second_step_takes_longer_than_what_the_first_one_left_out() {
+    let of = |bytes: u64| {
+        let mut case = case(&format!("size-received={bytes}"), &[(0.01, 250_000.0), (0.1, 2_500_000.0)]);
+        let idle = |id: u32, path: u8| Connection {
+            id: ConnectionId(id),
+            paths: PathList::one(PathId(path)),
+            scheduled: 0,
+        };
+        case.connections = vec![idle(1, 0), idle(2, 1)];
+        case
+    };
+    let over = |id, bytes| at(&of(bytes), Sharing::ObjectsOrBytes, Choice::Reuse(ConnectionId(id)));
+    // An object of 100 kB: a round trip and 40 ms. In two steps it is two, with as much after both.
+    assert_eq!(over(2, 100_000), Some(1e6 + 1e5 + 4e4));
+    assert_eq!((over(2, 14_000), over(2, 86_000)), (Some(1e6 + 1e5 + 5.6e3), Some(1e6 + 1e5 + 3.44e4)));
+    // The first step of one object is nearer, and that of a second one at the same time is not.
+    let mut first = of(14_000);
+    assert_eq!(best(&first.by("whimbrel")), Some(Choice::Reuse(ConnectionId(1))));
+    (first.paths[0].objects, first.paths[0].scheduled) = (1, 14_000);
+    assert_eq!(best(&first.by("whimbrel")), Some(Choice::Reuse(ConnectionId(2))));
+    // So what comes in a round trip there is asked for at once: more than the object.
+    assert!(first.paths[1].in_a_round_trip().is_some_and(|bytes| bytes >= 100_000));
+    assert!(first.paths[0].in_a_round_trip().is_some_and(|bytes| bytes < 14_000));
+}

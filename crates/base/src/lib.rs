@@ -34,6 +34,8 @@ pub mod routing;
 pub mod ticket;
 pub mod time;
 
+#[cfg(test)]
+mod bit_flips;
 mod random;
 mod texts;
 mod wire;

@@ -10,7 +10,8 @@ const ALPHABET: &[u8; 32] = b"ybndrfg8ejkmcpqxot1uwisza345h769";
 pub(crate) enum Z32Error {
     /// This character is not in the alphabet.
     Character(char),
-    /// The number of characters belongs to no whole number of bytes, or the fill bits are not zero.
+    /// The number of characters belongs to no whole number of bytes, or to too many, or the fill bits are not
+    /// zero.
     Length,
 }
 
@@ -53,6 +54,15 @@ pub(crate) fn decode(text: &str) -> Result<Vec<u8>, Z32Error> {
     Ok(bytes)
 }
 
+/// Decodes text of so many bytes at most. A longer one is refused before it is decoded, so that it costs
+/// nothing.
+pub(crate) fn decode_at_most(text: &str, most: usize) -> Result<Vec<u8>, Z32Error> {
+    if text.len() > (most * 8).div_ceil(5) {
+        return Err(Z32Error::Length);
+    }
+    decode(text)
+}
+
 fn symbol(bits: u32) -> char {
     char::from(ALPHABET[(bits & 31) as usize])
 }
@@ -84,6 +94,15 @@ mod tests {
         assert_eq!(decode("9hy"), Err(Z32Error::Length), "a character that adds nothing");
         assert_eq!(decode("9H"), Err(Z32Error::Character('H')));
         assert_eq!(decode("9é"), Err(Z32Error::Character('é')));
+    }
+
+    #[test]
+    fn a_text_of_more_bytes_than_may_be_is_refused() {
+        let bytes = [7; 11];
+        let text = encode(&bytes);
+        assert_eq!(decode_at_most(&text, 11).unwrap(), bytes);
+        assert_eq!(decode_at_most(&text, 10), Err(Z32Error::Length));
+        assert_eq!(decode_at_most(&encode(&bytes[..10]), 10).unwrap(), bytes[..10]);
     }
 
     proptest! {

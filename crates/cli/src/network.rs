@@ -14,7 +14,7 @@ use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, Trus
 use whimbrel_portmap::{Mapped, PortMap};
 use whimbrel_steering::Steering;
 use whimbrel_transport::{
-    Config, Connection, ConnectionEvent, Events, ManualMonitor, Timeouts, TlsSessions, Watch,
+    Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts, TlsSessions, Watch,
 };
 
 use crate::appointed::Appointed;
@@ -280,6 +280,20 @@ pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection
     }
 }
 
+/// Connects to a device that is found by its key, and there to the program that listens under this name, or
+/// without one: others with the same key do not answer in its place.
+///
+/// # Errors
+/// When it cannot be found or reached, or no such program answers there.
+pub(crate) async fn connect_to_listener(
+    network: &Network,
+    device: EndpointId,
+    listener: Name,
+) -> Result<Connection> {
+    network.needs_to_resolve()?;
+    dial(network, Target::listener(device, listener), &Peer::Key(device)).await
+}
+
 async fn connect_to(network: &Network, peer: &Peer) -> Result<Connection> {
     match peer {
         Peer::Name(_) | Peer::Key(_) => network.needs_to_resolve()?,
@@ -294,11 +308,7 @@ async fn connect_to(network: &Network, peer: &Peer) -> Result<Connection> {
     let target = peer.target().ok_or_else(|| Failure::usage(format!("{peer} is no peer by itself")))?;
     let user = peer.name().map(Name::user);
     let before = user.as_ref().map_or(Ok(None), |user| network.owner_of(user))?;
-    let connection = network.endpoint.connect(target).await.map_err(|error| told_once(error, peer))?;
-    if let Some((steering, intents)) = &network.steering {
-        // The manager shows the name then.
-        steering.intend(&connection, *intents);
-    }
+    let connection = dial(network, target, peer).await?;
     if let Some(user) = user.filter(|_| before.is_none())
         && let Ok(Some(key)) = network.owner_of(&user)
     {
@@ -306,6 +316,15 @@ async fn connect_to(network: &Network, peer: &Peer) -> Result<Connection> {
         let how = if by_itself { ", by nobody's word but its own in this network" } else { "" };
         let text = format!("{user} is met for the first time{how}; its owner's key is remembered: {key}");
         output::note(network.quiet, text);
+    }
+    Ok(connection)
+}
+
+async fn dial(network: &Network, target: Target, peer: &Peer) -> Result<Connection> {
+    let connection = network.endpoint.connect(target).await.map_err(|error| told_once(error, peer))?;
+    if let Some((steering, intents)) = &network.steering {
+        // The manager shows the name then.
+        steering.intend(&connection, *intents);
     }
     tokio::spawn(FutureExt::boxed(log_events(connection.events(), peer.to_string())));
     Ok(connection)

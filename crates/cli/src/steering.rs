@@ -78,6 +78,11 @@ impl SteeringFlags {
         self.manager == Some(ManagerAt::Off)
     }
 
+    /// Whether the user says which manager is to be asked.
+    pub(crate) fn is_named(&self) -> bool {
+        self.manager.is_some() && !self.is_off()
+    }
+
     /// What a manager is to be told of connections to peers, if one is to choose for them: where something is
     /// said of the traffic, or of the manager.
     ///
@@ -130,5 +135,8 @@ mod tests {
         let twice = flags(&["cost=ignore", "cost=balance"], None).steered();
         assert!(twice.is_err_and(|error| error.to_string().contains("twice")));
         assert!(flags(&["cost=ignore"], None).needs_no_peer().is_err());
+        let is_named = |manager| flags(&["cost=ignore"], manager).is_named();
+        assert!(is_named(Some("auto")) && is_named(Some("/run/x")));
+        assert!(!is_named(None) && !is_named(Some("off")));
     }
 }

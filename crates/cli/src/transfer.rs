@@ -36,6 +36,7 @@ mod coming;
 mod destination;
 mod directory;
 mod elsewhere;
+mod filling;
 mod inbox;
 mod item;
 mod message;
@@ -116,9 +117,7 @@ pub(crate) fn decode_anything(bytes: &[u8]) {
         }
     }
     // Of several files that move: what is no head is refused, and nothing is made of it.
-    if bundle::length_of_head(bytes).is_ok() {
-        let _ = bundle::Piece::of_head(bytes);
-    }
+    let _ = bundle::HeadIn::default().take(bytes);
     let mut rest = bytes;
     while let Some((word, body)) = rest.split_first_chunk() {
         let Ok(header) = chunk::Header::decode(u32::from_be_bytes(*word)) else { return };

@@ -6,8 +6,12 @@
 mod agents;
 mod common;
 
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use agents::{introduce, until};
-use common::{Process, World};
+use common::{Process, World, tcp_server};
 use serde_json::Value;
 
 fn add_device(world: &World, device: &str) {
@@ -192,4 +196,32 @@ fn a_friend_sees_who_is_up_only_with_the_right() {
     // What is not allowed any more is over at once.
     world.run("ada", &["friends", "allow", "carol@example.org", "--off"]).succeeded();
     until("carol does not see ada any more", || (!sees(&world, "carol", "ada@example.org")).then_some(()));
+}
+
+#[test]
+fn a_service_of_the_same_key_does_not_answer_in_an_agents_place() {
+    let (world, _names) = World::with_names();
+    add_device(&world, "laptop");
+    let came = Arc::new(AtomicUsize::new(0));
+    let count = came.clone();
+    let server = tcp_server(move |mut socket| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let _ = writeln!(socket, "at the laptop");
+    });
+    let (server, ada) = (server.to_string(), world.id("ada"));
+    let web = "web.laptop.ada@example.org";
+    let expose = ["expose", web, "--to", &server, "--allow", &ada, "--json", "-q"];
+    let mut exposing = world.start("laptop", &expose);
+    exposing.next_json();
+    // Only the service is found by the laptop's key, which lets this caller in.
+    let calling = world.start("ada", &["agent", "--as", "home.ada@example.org", "--json", "-vv"]);
+    calling.until_said("nobody listens under this name", 1);
+    let _laptop = agent(&world, "laptop", &["--as", "laptop.ada@example.org"]);
+    until("the agents have met beside it", || {
+        let laptop = device(&world, "ada", "laptop")?;
+        (laptop["presence"]["state"] == "present").then_some(())
+    });
+    assert_eq!(came.load(Ordering::Relaxed), 0, "what agents say went to the service");
+    assert_eq!(world.run("ada", &["pipe", web]).succeeded().stdout.trim(), "at the laptop");
+    assert_eq!(came.load(Ordering::Relaxed), 1);
 }

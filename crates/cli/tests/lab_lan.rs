@@ -227,7 +227,7 @@ fn machines_become_devices_and_users_become_friends_by_a_code_without_a_service(
     assert_eq!(list(&network.other, "ada", "devices")["devices"][0]["name"], laptop);
 
     // Two users. What each is called is its own word, which lets nobody in.
-    let of_bob = ["--as", "bob@example.org"];
+    let [of_bob, of_eve] = [["--as", "bob@example.org"], ["--as", "eve@example.org"]];
     let mut inviting = invite("ada", &of_ada);
     let joined = join("bob", &inviting, &of_bob);
     assert_eq!(told(&joined)["user"], of_ada[1]);
@@ -249,6 +249,19 @@ fn machines_become_devices_and_users_become_friends_by_a_code_without_a_service(
     assert!(problem.contains(&format!("known here as {ada}")), "{problem}");
     assert!(!inviting.child.wait().unwrap().success());
     assert_eq!(list(&network.one, "bob", "friends")["friends"].as_array().unwrap().len(), 1);
+
+    // Nor is it anybody else's own name: no code is made then.
+    let refused = network.run("bob", &["invite", "--lan", "--json", of_ada[0], of_ada[1]]);
+    let (output, problem) = said(&refused);
+    assert_eq!((refused.status.code(), output.as_str()), (Some(5), ""), "{problem}");
+    assert!(problem.contains(&ada) && problem.contains("not this machine's key"), "{problem}");
+
+    // Where requests cannot be passed on, none is made, and nothing is noted as the user's own name.
+    let request = ["friends", "request", of_bob[1], "--lan", of_eve[0], of_eve[1]];
+    let refused = network.command(&network.other, "eve", &request).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{:?}", said(&refused));
+    let known = fs::read_to_string(network.home("eve").join("config/whimbrel/known_peers")).unwrap();
+    assert!(!known.contains(of_eve[1]), "{known}");
 }
 
 #[test]

@@ -5,37 +5,32 @@
 mod homes;
 #[path = "common/machines.rs"]
 mod machines;
+#[path = "common/tinyproxy.rs"]
+mod tinyproxy;
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use homes::{figures, json_of};
-use machines::{LIMIT, random, silent, wait_for, wait_for_server, whimbrel};
+use machines::{LIMIT, echo, random, wait_for, whimbrel};
+use tinyproxy::tinyproxy;
 use whimbrel_base::relayed::{Place, places};
-use whimbrel_base::{EndpointAddr, SecretKey, Ticket};
+use whimbrel_base::{EndpointAddr, RelayedAddr, SecretKey, Ticket};
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, require};
-use whimbrel_relay::{Listed, pool};
-use whimbrel_transport::{Config, Endpoint, HttpProxy};
+use whimbrel_relay::{Directory, Keeper, Listed, pool};
+use whimbrel_transport::{
+    Allow, Config, Connection, Endpoint, HttpProxy, ListenOptions, Locator, PathState, Proxied,
+};
 
 const PROXY: &str = "10.1.0.1:8888";
 const VPS: &str = "203.0.113.5:443";
+const FAR: &str = "198.51.1.5:443";
 /// What goes through the relay, each way.
 const SIZE: usize = 8 << 20;
-
-/// tinyproxy, which connects to port 443 only, as such proxies do.
-fn tinyproxy(host: &Host, folder: &Path) -> HostChild {
-    let file = folder.join("tinyproxy.conf");
-    fs::write(&file, "Port 8888\nListen 10.1.0.1\nAllow 10.1.0.0/24\nConnectPort 443\nTimeout 600\n")
-        .unwrap();
-    let child = silent(host.command("tinyproxy").arg("-d").arg("-c").arg(&file)).spawn().unwrap();
-    wait_for_server(host, PROXY);
-    child
-}
 
 /// What gets out of the laptop's network, beside what the proxy connects.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,7 +73,7 @@ impl Office {
         outside.end(&vps).add_address("203.0.113.5/24").unwrap();
         outside.end(&vps).add_default_route("203.0.113.1", 1).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let proxy = tinyproxy(&between, folder.path());
+        let proxy = tinyproxy(&between, "10.1.0", folder.path());
         let direct: SocketAddr = VPS.parse().unwrap();
         let dialled = laptop.run(|| TcpStream::connect_timeout(&direct, Duration::from_secs(1)));
         assert_eq!(dialled.unwrap_err().kind(), io::ErrorKind::TimedOut, "nothing but the proxy connects");
@@ -114,11 +109,25 @@ impl Office {
         (child, said["ticket"].as_str().unwrap().to_owned())
     }
 
-    /// A relay on the small server, and its address.
+    /// A relay on the small server, and its ticket.
     fn relay(&self) -> (HostChild, String) {
-        let relay = ["relay", "serve", "--listen", "0.0.0.0:443", "--advertise", VPS, "--allow", "any"];
+        self.relay_at(VPS, &self.vps, "vps")
+    }
+
+    /// A relay on some host that is reached there, and its ticket.
+    fn relay_at(&self, at: &str, host: &Host, user: &str) -> (HostChild, String) {
+        let relay = ["relay", "serve", "--listen", "0.0.0.0:443", "--advertise", at, "--allow", "any"];
         let told = ["--metrics", "127.0.0.1:9090", "--json"];
-        self.start(self.command(&self.vps, "vps").args(relay).args(told))
+        self.start(self.command(host, user).args(relay).args(told))
+    }
+
+    /// A host that is so far away from the proxy.
+    fn far(&self, away: Duration) -> (Host, Link) {
+        let far = self.lab.host("far").unwrap();
+        let link = self.lab.link(&far, &self.between, LinkSpec::default().delay(away)).unwrap();
+        link.end(&self.between).add_address("198.51.1.1/24").unwrap();
+        link.end(&far).add_address("198.51.1.5/24").unwrap();
+        (far, link)
     }
 
     /// Waits until the relay has all spares that it wants of a server.
@@ -163,20 +172,9 @@ impl Office {
     }
 }
 
-/// Says to everybody what they say.
-fn echo(host: &Host) {
-    let listener = host.run(|| TcpListener::bind("127.0.0.1:2222")).unwrap();
-    std::thread::spawn(move || {
-        while let Ok((mut socket, _)) = listener.accept() {
-            // A client that goes away is noticed by the test.
-            std::thread::spawn(move || io::copy(&mut socket.try_clone()?, &mut socket));
-        }
-    });
-}
-
 /// Says that it is here to everybody.
 fn greet(host: &Host) {
-    let listener = host.run(|| TcpListener::bind("127.0.0.1:2222")).unwrap();
+    let listener = host.run(|| TcpListener::bind(SERVED)).unwrap();
     std::thread::spawn(move || {
         while let Ok((mut socket, _)) = listener.accept() {
             // A client that goes away is noticed by the test.
@@ -185,7 +183,9 @@ fn greet(host: &Host) {
     });
 }
 
-const EXPOSE: [&str; 7] = ["expose", "--ticket", "--to", "127.0.0.1:2222", "--allow", "any", "--json"];
+/// Where a server is that is exposed.
+const SERVED: &str = "127.0.0.1:2222";
+const EXPOSE: [&str; 7] = ["expose", "--ticket", "--to", SERVED, "--allow", "any", "--json"];
 
 #[test]
 fn where_only_an_http_proxy_connects_a_peer_is_reached_through_it() {
@@ -206,7 +206,7 @@ fn a_server_whose_network_lets_out_what_a_proxy_connects_is_reached_through_its_
     }
     let office = Office::new(Out::Nothing);
     let (home, _link) = office.neighbour();
-    echo(&office.laptop);
+    echo(&office.laptop, SERVED);
     let (mut relay, through) = office.relay();
     let (_exposed, ticket) = office.exposed(office.proxied(), &through);
     office.spares_wait();
@@ -234,10 +234,7 @@ fn relays_of_a_group_are_measured_through_a_proxy_where_nothing_else_gets_out() 
     }
     let office = Office::new(Out::Nothing);
     let away = Duration::from_millis(400);
-    let far = office.lab.host("far").unwrap();
-    let link = office.lab.link(&far, &office.between, LinkSpec::default().delay(away)).unwrap();
-    link.end(&office.between).add_address("198.51.1.1/24").unwrap();
-    link.end(&far).add_address("198.51.1.5/24").unwrap();
+    let (far, _link) = office.far(away);
     let member = |host: &Host, name: &str, at: &str| {
         let (name, at): (_, SocketAddr) = (name.parse().unwrap(), at.parse().unwrap());
         let listener = host.run(|| TcpListener::bind(at)).unwrap();
@@ -245,7 +242,7 @@ fn relays_of_a_group_are_measured_through_a_proxy_where_nothing_else_gets_out() 
         (listener, Listed { name, addr, state: None })
     };
     let (_near, near) = member(&office.vps, "near.ada@example.org", VPS);
-    let (_far, far) = member(&far, "far.ada@example.org", "198.51.1.5:443");
+    let (_far, far) = member(&far, "far.ada@example.org", FAR);
     let runtime = office.laptop.runtime(1).unwrap();
     let measured = |http_proxy: Option<Arc<HttpProxy>>, member: &Listed| {
         runtime.block_on(async {
@@ -262,6 +259,72 @@ fn relays_of_a_group_are_measured_through_a_proxy_where_nothing_else_gets_out() 
     wait_for("the near relay is measured as near", || measured(proxy(), &near).filter(|rtt| *rtt < away));
 }
 
+/// The relay that a connection goes through, by the proxy.
+fn relay_of(connection: &Connection) -> Option<SocketAddr> {
+    let paths = connection.stats().paths;
+    let path = paths.iter().find(|path| path.state == PathState::Active)?;
+    match path.remote {
+        Locator::Proxied(Proxied { place: Place::Relayed(relayed), .. }) => Some(relayed.relay),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_client_behind_a_proxy_measures_a_servers_relays_through_it_and_begins_with_the_nearest() {
+    if !require!() {
+        return;
+    }
+    let office = Office::new(Out::Nothing);
+    // A connection through the far one stands before another one is tried.
+    let away = Duration::from_millis(30);
+    let (far, _long) = office.far(away);
+    // The server has a way of its own to each relay.
+    let (home, _link) = office.neighbour();
+    let beside = office.lab.link(&home, &far, LinkSpec::default()).unwrap();
+    beside.end(&far).add_address("10.8.0.1/24").unwrap();
+    beside.end(&home).add_address("10.8.0.2/24").unwrap();
+    home.add_route(beside.end(&home).name(), "198.51.1.0/24", "10.8.0.1").unwrap();
+    let ((_near, near), (_far, far)) = (office.relay(), office.relay_at(FAR, &far, "far"));
+    let (at_home, key) = (home.runtime(1).unwrap(), SecretKey::generate());
+    let serving = async {
+        let server = Endpoint::builder().secret_key(key.clone()).bind().await.unwrap();
+        let listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        let directory = |ticket: &String| {
+            Arc::new(ticket.parse::<Ticket>().unwrap().to_endpoint_addr()) as Arc<dyn Directory>
+        };
+        let keeper = Keeper::start(server.clone(), &key, [&near, &far].map(directory).into());
+        let mut news = keeper.news();
+        let held = tokio::time::timeout(LIMIT, news.wait_for(|now| now.held == 2)).await;
+        assert!(held.is_ok_and(|held| held.is_some()), "the server has not both relays");
+        (server, listener, keeper)
+    };
+    let (server, _listener, _keeper) = at_home.block_on(serving);
+
+    let [near, far]: [SocketAddr; 2] = [VPS, FAR].map(|at| at.parse().unwrap());
+    let mut places: Vec<RelayedAddr> = server.relayed();
+    places.sort_by_key(|place| place.relay != far);
+    assert_eq!(places.len(), 2, "{places:?}");
+    let target = EndpointAddr::new(server.id(), places.iter().flat_map(|place| place.pack()));
+    let at_laptop = office.laptop.runtime(1).unwrap();
+    // The far one is named first. What is near may seem far to a client once, where the machine is busy.
+    wait_for("a client that has measured them begins with the near one", || {
+        let http_proxy = Some(Arc::new(HttpProxy::new(PROXY.parse().unwrap())));
+        let config = Config { http_proxy, ..Config::default() };
+        let client = at_laptop.block_on(Endpoint::builder().config(config).bind()).unwrap();
+        let connect = || {
+            let connecting = async { tokio::time::timeout(LIMIT, client.connect(target.clone())).await };
+            at_laptop.block_on(connecting).unwrap().unwrap()
+        };
+        let _first = connect();
+        let [_, to_far] = [near, far].map(|relay| {
+            let measured = || client.round_trip_to_relay(relay);
+            wait_for(&format!("the way to {relay} is measured"), measured)
+        });
+        assert!(to_far >= away + away / 2, "the way behind the proxy counts: {to_far:?}");
+        (relay_of(&connect()) == Some(near)).then_some(())
+    });
+}
+
 #[test]
 fn where_udp_gets_out_and_tcp_by_a_proxy_alone_a_server_is_reached_over_tcp_through_its_relay() {
     if !require!() {
@@ -269,7 +332,7 @@ fn where_udp_gets_out_and_tcp_by_a_proxy_alone_a_server_is_reached_over_tcp_thro
     }
     let office = Office::new(Out::Udp);
     let (home, _link) = office.neighbour();
-    echo(&office.laptop);
+    echo(&office.laptop, SERVED);
     let (_relay, through) = office.relay();
     let (_exposed, ticket) = office.exposed(office.proxied(), &through);
     office.spares_wait();

@@ -1,5 +1,5 @@
-//! The paper's story, by programs that nobody here wrote: what runs on the phone goes on at the pc while one of
-//! the parties moves from one network to another, and the server has one and the same connection.
+//! The paper's story, by programs that nobody here wrote: what runs on the phone goes on at the pc while one
+//! of the parties moves from one network to another, and the server has one and the same connection.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/story.rs"]

@@ -1,5 +1,5 @@
-//! A device that was stolen while a program of its user's ran there: one command has it out, and what ran there
-//! goes on at another device of the user.
+//! A device that was stolen while a program of its user's ran there: one command has it out, and what ran
+//! there goes on at another device of the user.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/agents.rs"]

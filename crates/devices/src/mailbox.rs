@@ -24,6 +24,7 @@ use whimbrel_base::{EndpointId, SecretKey, UnixTime, order};
 use self::pieces::Pieces;
 use self::sealed::Letter;
 use crate::log::{Log, Refusal, Report};
+use crate::vector::Reach;
 
 /// Bytes of entries in a letter, before they are packed.
 const LETTER: usize = 128 * 1024;
@@ -106,7 +107,9 @@ impl Mailbox {
     pub fn hear(&mut self, piece: &Piece) {
         self.after = self.after.max(piece.number);
         self.own += usize::from(piece.is_own);
-        let Some(letter) = self.pieces.join(&piece.bytes) else { return };
+        let whole = self.pieces.join(&piece.bytes);
+        // One without a sender is none: it would wait for ever, and take no bytes.
+        let Some(letter) = whole.filter(|letter| sealed::sender(letter).is_some()) else { return };
         self.waiting.push(Waiting { letter, is_lasting: piece.left >= LASTING });
         self.has_news = true;
         let mut bytes: usize = self.waiting.iter().map(|waiting| waiting.letter.len()).sum();
@@ -177,13 +180,19 @@ impl Mailbox {
         if self.is_full || !log.group().is_member(key.id()) {
             return Vec::new();
         }
+        let found = self.there.vector();
         let due = self.write(log, key, now);
         if !self.is_full && (due.is_empty() || self.own + due.len() <= MOST_OWN) {
             return due;
         }
         // All of it anew, in as few as can be, in place of the many that the service lets go of then.
         (self.there, self.readers, self.own, self.is_full) = (Log::new(self.user), None, 0, false);
-        self.write(log, key, now)
+        let due = self.write(log, key, now);
+        // As much as fits may be there: then it would be left again by each mailbox that is made anew.
+        let is_there = |(author, reach): (&EndpointId, &Reach)| {
+            found.reach.get(author).is_some_and(|found| found.sequence >= reach.sequence)
+        };
+        if self.is_full && self.there.vector().reach.iter().all(is_there) { Vec::new() } else { due }
     }
 
     /// The pieces of letters that say what the mailbox lacks.
@@ -196,8 +205,8 @@ impl Mailbox {
                 return pieces;
             }
             let letter = Letter { readers: readers.clone(), update };
-            let sealed = letter.seal(key, self.user).ok();
-            let cut = sealed.and_then(|sealed| pieces::cut(&sealed));
+            let sealed = letter.is_read().then(|| letter.seal(key, self.user).ok());
+            let cut = sealed.flatten().and_then(|sealed| pieces::cut(&sealed));
             self.count(letter, now);
             match cut {
                 Some(cut) if pieces.len() + cut.len() <= MOST_OWN && self.there.vector() != before => {

@@ -90,6 +90,7 @@ fn over(decided: &Verdict) -> Vec<Way> {
         destination: None,
         protocol: Protocol::Whimbrel,
         options: SocketOptions::default(),
+        round_trip: None,
         completes_ms: None,
         failed_lately: false,
         ..way.clone()

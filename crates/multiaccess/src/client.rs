@@ -1,6 +1,7 @@
 //! A program's side of the manager's socket.
 
 mod connect;
+mod gateway;
 mod idle;
 pub(crate) mod lines;
 mod link;
@@ -11,6 +12,7 @@ mod steering;
 mod watching;
 
 pub use connect::{Candidate, Connected};
+pub use gateway::GatewayOr;
 pub use pool::{Pool, Pooled};
 pub use watching::Watcher;
 
@@ -115,6 +117,8 @@ pub enum ClientError {
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    /// The program goes through a gateway where a manager does not say otherwise.
+    is_beside_gateway: bool,
 }
 
 struct Inner {
@@ -160,7 +164,7 @@ impl Client {
             is_told: AtomicBool::new(false),
             beside: Arc::new(Semaphore::new(BESIDE)),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), is_beside_gateway: false }
     }
 
     /// A client that asks nobody: the system chooses, and nothing is said of that.

@@ -305,9 +305,13 @@ impl Case<'_> {
         match choice {
             Choice::Reuse(ConnectionId(id)) => {
                 let open = self.ask.connections.iter().find(|open| open.id == id)?;
-                let path = self.paths.get(self.paths.with_address(open.source)?)?;
-                let interface = path.interface.to_string();
-                Some(Way { reuse: Some(id), interface, source: Some(open.source), why, ..Way::default() })
+                let number = self.paths.with_address(open.source)?;
+                let interface = self.paths.get(number)?.interface.to_string();
+                // What was decided for a few bytes is not to spend money on many.
+                let free = self.estimates.get(number.index()).filter(|known| !known.metered);
+                let round_trip = free.and_then(PathEstimate::in_a_round_trip);
+                let (reuse, source) = (Some(id), Some(open.source));
+                Some(Way { reuse, interface, source, round_trip, why, ..Way::default() })
             }
             Choice::Open { paths, destination } => {
                 let path = self.paths.get(paths.first())?;
@@ -328,6 +332,8 @@ impl Case<'_> {
                     protocol,
                     also: others.map(|other| other.interface.to_string()).collect(),
                     options: self.options(&path.interface, protocol),
+                    // Its window has to grow first.
+                    round_trip: None,
                     completes_ms: None,
                     why,
                     failed_lately: to

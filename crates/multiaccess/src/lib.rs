@@ -117,7 +117,8 @@ mod words;
 
 #[cfg(target_os = "linux")]
 pub use client::{
-    Candidate, Client, ClientError, Connected, Pool, Pooled, Watcher, host_socket_path, socket_path,
+    Candidate, Client, ClientError, Connected, GatewayOr, Pool, Pooled, Watcher, host_socket_path,
+    socket_path,
 };
 #[cfg(target_os = "linux")]
 pub use helper::{Helper, HelperError, helper_path};

@@ -72,8 +72,8 @@ pub struct Ask {
     /// its own path where the decision has parts.
     #[serde(skip_serializing_if = "is_default")]
     pub track: bool,
-    /// It is under way already, and `size-received` is what is left of it: should the end come another way? Then
-    /// the decision has one part, which is to, and else neither ways nor parts.
+    /// It is under way already, and `size-received` is what is left of it: should the end come another way?
+    /// Then the decision has one part, which is to, and else neither ways nor parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under_way: Option<UnderWay>,
 }
@@ -226,6 +226,10 @@ pub struct Verdict {
     /// none to what is reached by Whimbrel alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whimbrel: Option<ByWhimbrel>,
+    /// The user's gateway, where the manager's settings name one: whether it is the answer or not, a gateway
+    /// was considered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
     /// There is no way because the destination is this host: the system leads there by itself.
     #[serde(skip_serializing_if = "is_default")]
     pub local: bool,
@@ -260,6 +264,10 @@ pub struct Way {
     /// What is to be set on the socket.
     #[serde(skip_serializing_if = "is_default")]
     pub options: SocketOptions,
+    /// For an open connection: how many bytes come over its network in a round trip, if that is known and
+    /// costs no money. Who asks for less first, to learn a size, waits longer for the rest than that takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trip: Option<u64>,
     /// When the unit would be complete, in milliseconds from now, if that was reckoned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completes_ms: Option<f64>,

@@ -127,6 +127,8 @@ impl Shared {
                 self.with_gateway(client, ask, candidates, verdict)?
             }
         };
+        let gateway = self.settings.gateway.as_ref().map(ToString::to_string);
+        let verdict = Verdict { gateway, ..verdict };
         self.told(client, ask, &verdict);
         Ok(verdict)
     }

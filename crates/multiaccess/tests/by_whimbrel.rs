@@ -5,11 +5,12 @@
 mod support;
 
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 use support::{Running, World, world};
 use whimbrel_access::{Granularity, Intents};
 use whimbrel_lab::require;
 use whimbrel_multiaccess::protocol::{Ask, Protocol};
-use whimbrel_multiaccess::{Client, ClientError, Pool};
+use whimbrel_multiaccess::{Client, ClientError, GatewayOr, Pool};
 
 const NAME: &str = "ssh.laptop.ada@example.org";
 const HOST: &str = "ssh.laptop.ada.at.example.org.whimbrel";
@@ -127,4 +128,37 @@ fn the_client_library_gives_programs_the_answer_and_asks_nobody_for_an_address()
         let wrong = running.runtime.block_on(client.resolve("nobody.whimbrel", 22, Intents::default()));
         assert!(matches!(wrong, Err(ClientError::Refused(_))), "{wrong:?}");
     }
+}
+
+/// It would look names up over networks that the program's gateway may be there to hide them from.
+#[test]
+fn a_manager_that_knows_no_gateway_hears_nothing_of_where_a_program_behind_one_goes() {
+    if !require!() {
+        return;
+    }
+    let (_world, mut running) = with_gateway();
+    let client = Client::at(&running.socket()).beside_gateway();
+    let intents: Intents = "resilience=sensitive".parse().unwrap();
+    let reach = |running: &Running| running.runtime.block_on(client.gateway_or("9.9.9.9", 443, intents));
+    let route = |running: &Running| {
+        running.runtime.block_on(client.route("9.9.9.9", 443, intents, Vec::new(), false)).unwrap()
+    };
+    assert!(matches!(reach(&running), Ok(GatewayOr::Gateway(_))) && route(&running).is_some());
+
+    running.again("");
+    let mut watcher = running.client();
+    watcher.ask(r#"{"id":7,"watch":{"decisions":true}}"#);
+    let end = Instant::now() + Duration::from_secs(40);
+    loop {
+        // For a moment the one before may still answer, or it is not known yet that there is another one.
+        match reach(&running) {
+            Ok(GatewayOr::Unanswered(why)) if why.contains("name no gateway") => break,
+            other => assert!(Instant::now() < end, "{other:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(route(&running).is_none());
+    decision(&running, &json!({ "to": "8.8.8.8:443" }));
+    let heard = watcher.until(|line| line["decided"]["to"].is_string());
+    assert_eq!(heard["decided"]["to"], "8.8.8.8:443");
 }

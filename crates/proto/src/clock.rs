@@ -30,6 +30,7 @@ impl Clock {
     }
 
     /// This side is told the time. Returns how old the connection is then.
+    #[inline]
     pub(crate) fn tell(&mut self, now: Instant) -> Duration {
         let age = self.since_begin(now);
         self.told = self.told.max(age);
@@ -42,6 +43,7 @@ impl Clock {
     }
 
     /// How old the connection is at a point in time.
+    #[inline]
     pub(crate) fn since_begin(&self, now: Instant) -> Duration {
         self.age + now.saturating_duration_since(self.origin)
     }

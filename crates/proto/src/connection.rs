@@ -134,6 +134,7 @@ impl Connection {
     }
 
     /// The next thing to know, if any.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
@@ -251,6 +252,13 @@ impl Connection {
     pub fn in_flight(&self) -> u64 {
         let of = |path: &Path| path.outgoing.in_flight() + path.datagrams.leaving.unanswered();
         self.paths.values().map(of).sum()
+    }
+
+    /// Anything is [in flight](Self::in_flight).
+    #[must_use]
+    pub fn has_in_flight(&self) -> bool {
+        let any = |path: &Path| path.outgoing.in_flight() > 0 || path.datagrams.leaving.unanswered() > 0;
+        self.paths.values().any(any)
     }
 
     /// Streams or messages have something to send, perhaps more than credit or the scheduler allow.

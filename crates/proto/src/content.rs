@@ -70,6 +70,7 @@ impl Content {
 
     /// Takes a whole message in beside others, if it is the one that follows them. False if it is not.
     #[must_use]
+    #[inline]
     pub(crate) fn is_followed_by(&mut self, id: u64, reliable: bool) -> bool {
         match self {
             Self::Messages { ids, reliable: of_all, elsewhere: false } => {

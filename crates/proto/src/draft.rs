@@ -29,11 +29,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Bytes so far, the length included.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.out.len() - self.start
     }
 
     /// Bytes that still fit.
+    #[inline]
     pub(crate) fn room(&self) -> usize {
         self.limit.saturating_sub(self.len())
     }
@@ -45,6 +47,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Notes that a whole message was put in.
+    #[inline]
     pub(crate) fn note_message(&mut self, id: u64, reliable: bool) {
         if !self.contents.last_mut().is_some_and(|last| last.is_followed_by(id, reliable)) {
             self.contents.push(Content::message(id, reliable));

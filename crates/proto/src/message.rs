@@ -8,6 +8,7 @@
 
 pub(crate) mod ascending;
 pub(crate) mod credit;
+pub(crate) mod deadlines;
 pub(crate) mod delays;
 pub(crate) mod order;
 pub(crate) mod outgoing;

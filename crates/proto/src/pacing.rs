@@ -156,6 +156,11 @@ impl Pacing {
         Ok(this)
     }
 
+    /// Something is limited.
+    pub(crate) fn limits_any(&self) -> bool {
+        self.all.is_some() || self.levels.iter().any(Option::is_some)
+    }
+
     /// The limit for everything.
     pub(crate) fn limited_to(&self) -> Option<RateLimit> {
         self.all.as_ref().map(|bucket| bucket.limit)

@@ -27,7 +27,7 @@ use liveness::Liveness;
 use outgoing::{Acknowledged, Outgoing};
 use succession::Succession;
 
-pub(crate) use datagrams::{Flying, Leaver};
+pub(crate) use datagrams::{Flying, Leaver, Leavers};
 pub(crate) use outgoing::Sent;
 
 /// Where a path stands.

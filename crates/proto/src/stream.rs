@@ -7,7 +7,7 @@ mod send;
 mod window;
 
 pub use pool::{Chunk, Pool};
-pub(crate) use queue::{SendQueues, Turn};
+pub(crate) use queue::SendQueues;
 pub(crate) use recv::{Recv, RecvRead};
 pub(crate) use send::{Omitted, Send};
 pub(crate) use window::Pace;

@@ -7,6 +7,7 @@ pub const MAX: u64 = (1 << 62) - 1;
 
 /// Bytes that [`write()`] needs for `value`.
 #[must_use]
+#[inline]
 pub const fn size(value: u64) -> usize {
     match value {
         0..=0x3f => 1,
@@ -17,6 +18,7 @@ pub const fn size(value: u64) -> usize {
 }
 
 /// Appends `value`; values above [`MAX`] are a bug of the caller and are clamped.
+#[inline]
 pub fn write(out: &mut Vec<u8>, value: u64) {
     debug_assert!(value <= MAX);
     let value = value.min(MAX);
@@ -37,18 +39,21 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Reads from the start of `bytes`.
     #[must_use]
+    #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// What has not been read yet.
     #[must_use]
+    #[inline]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// True when everything was read.
     #[must_use]
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -57,6 +62,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Truncated`] when fewer are left.
+    #[inline]
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.rest.split_at_checked(n).ok_or(DecodeError::Truncated)?;
         self.rest = rest;
@@ -67,6 +73,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Truncated`] when fewer are left.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
         self.rest = rest;
@@ -77,6 +84,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Truncated`] when none is left.
+    #[inline]
     pub fn byte(&mut self) -> Result<u8, DecodeError> {
         Ok(self.array::<1>()?[0])
     }
@@ -85,6 +93,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Truncated`] when it is cut off.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let first = *self.rest.first().ok_or(DecodeError::Truncated)?;
         Ok(match first >> 6 {
@@ -102,6 +111,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Truncated`] when the length points past the end.
+    #[inline]
     pub fn prefixed(&mut self) -> Result<&'a [u8], DecodeError> {
         let n = usize::try_from(self.varint()?).map_err(|_| DecodeError::Truncated)?;
         self.bytes(n)

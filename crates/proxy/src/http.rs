@@ -201,6 +201,7 @@ impl Proxy {
         let mut settings = settings;
         // It is kept until it is whole.
         settings.first_step = settings.first_step.min(settings.window);
+        settings.longest_first = settings.longest_first.min(settings.window);
         Self {
             origins: Origins::new(upstream, turns(&settings)),
             budget: Budget::new(settings.windows),

@@ -17,11 +17,13 @@
 //! publishing      servers of peers, reached through a gateway: the other way round, both sides
 //! sessions        connections through a gateway that move from one device to another: both sides
 //! guard           where a gateway may connect to
+//! by_answer       a gateway or a network, each connection as the manager answers
 //! whimbrel_hosts  endpoints that programs reach by names as hosts
 //! cross_site      whether a browser asks for another site's page
 //! whole           streams that never look ended when they broke
 //! ```
 
+mod by_answer;
 mod cross_site;
 mod destination;
 mod error;
@@ -40,6 +42,7 @@ mod upstream;
 mod whimbrel_hosts;
 mod whole;
 
+pub use by_answer::ByAnswer;
 pub use cross_site::{Origins, is_cross_site};
 pub use destination::{BadDestination, Destination};
 pub use error::UpstreamError;
@@ -64,6 +67,6 @@ pub use sessions::{
 };
 pub use socks::{BadCredentials, Credentials, Socks, SocksStats, read_anything as read_anything_as_socks};
 pub use streams::{Opening, Streams};
-pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream};
+pub use upstream::{Choosing, Duplex, InSession, Managed, Reached, Reaching, Upstream};
 pub use whimbrel_base::{host_of_name, is_whimbrel_host, name_of_host};
 pub use whimbrel_hosts::{Routed, WhimbrelHosts};

@@ -5,9 +5,10 @@ use crate::whole::Whole;
 use crate::{Attached, Destination, UpstreamError, is_whimbrel_host};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::{Client, ClientError};
+use whimbrel_multiaccess::{Client, ClientError, Connected};
 
 /// A byte stream in both directions.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -30,6 +31,9 @@ pub type Reaching<'a> = Pin<Box<dyn Future<Output = Result<Reached, UpstreamErro
 /// What [`Upstream::session`] returns: a session, and how it was made, in words.
 pub type InSession<'a> =
     Pin<Box<dyn Future<Output = Result<Option<(Attached, String)>, UpstreamError>> + Send + 'a>>;
+
+/// What [`Upstream::choose`] returns: what reaches the destination.
+pub type Choosing<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Upstream>, UpstreamError>> + Send + 'a>>;
 
 /// Reaches destinations: over one of this host's networks, through a gateway, or by name through Whimbrel.
 pub trait Upstream: Send + Sync + 'static {
@@ -58,6 +62,12 @@ pub trait Upstream: Send + Sync + 'static {
         false
     }
 
+    /// Decides how one connection to this destination is reached, where that is decided for each: what it
+    /// gives then reaches it, or has a session. `None`: it is this one.
+    fn choose<'a>(&'a self, _to: &'a Destination, _intents: &'a Intents) -> Option<Choosing<'a>> {
+        None
+    }
+
     /// Opens a session that can move to another device, where there is a gateway that may keep it. It is
     /// `None` in the end if that does not: then [`Upstream::reach`] leads there. Otherwise as that.
     fn session<'a>(&'a self, _to: &'a Destination) -> Option<InSession<'a>> {
@@ -84,11 +94,7 @@ impl Upstream for Managed {
                 return Err(not_here(to));
             }
             let connected = self.client.connect(to.host(), to.port(), *intents).await;
-            let connected = connected.map_err(|error| unreached(to, error))?;
-            // What is passed on is not held back until there is more of it.
-            let _ = connected.stream.set_nodelay(true);
-            let (by, network) = (connected.by.why, connected.by.interface);
-            Ok(Reached { stream: Box::new(Whole::new(connected.stream)), by, network })
+            Ok(reached(connected.map_err(|error| unreached(to, error))?))
         })
     }
 
@@ -100,6 +106,14 @@ impl Upstream for Managed {
     fn is_here(&self, to: &Destination) -> bool {
         to.is_this_host()
     }
+}
+
+/// A connection of this host as one that was reached.
+pub(crate) fn reached(connected: Connected) -> Reached {
+    // What is passed on is not held back until there is more of it.
+    let _ = connected.stream.set_nodelay(true);
+    let (by, network) = (connected.by.why, connected.by.interface);
+    Reached { stream: Box::new(Whole::new(connected.stream)), by, network }
 }
 
 pub(crate) fn unreached(to: &Destination, error: ClientError) -> UpstreamError {

@@ -2,7 +2,7 @@
 
 use crate::whole::Whole;
 use crate::{
-    Destination, InSession, Reached, Reaching, Streams, Upstream, UpstreamError, host_of_name,
+    Choosing, Destination, InSession, Reached, Reaching, Streams, Upstream, UpstreamError, host_of_name,
     is_whimbrel_host, name_of_host,
 };
 use std::collections::HashMap;
@@ -111,6 +111,10 @@ impl Upstream for Routed {
 
     fn is_here(&self, to: &Destination) -> bool {
         !is_whimbrel_host(to.host()) && self.rest.is_here(to)
+    }
+
+    fn choose<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Option<Choosing<'a>> {
+        if is_whimbrel_host(to.host()) { None } else { self.rest.choose(to, intents) }
     }
 
     fn session<'a>(&'a self, to: &'a Destination) -> Option<InSession<'a>> {

@@ -55,6 +55,9 @@ const CHECK: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(1);
 /// There, a relay is given up that cannot be reached within this.
 const REACH: Duration = Duration::from_millis(1500);
+/// The same where this network's HTTP proxy may lead there: it is asked after what leads there directly, and
+/// what is farther takes a round trip more.
+const REACH_BY_PROXY: Duration = Duration::from_secs(4);
 /// There, the longest time between attempts.
 const LONGEST_BETWEEN_OTHERS: Duration = Duration::from_secs(5);
 /// Nobody is told of a reservation for so long, or until its flow for QUIC is open, which takes two round trips to the
@@ -241,8 +244,9 @@ impl Relation {
     async fn connect(&self, addr: &EndpointAddr, has_others: bool) -> Result<Ended, End> {
         let name = control_name().map_err(io::Error::other)?;
         let connecting = self.endpoint.connect(Ticket::new(addr.id, addr.addrs.clone(), Some(name)));
+        let reach = if self.endpoint.may_use_proxy(&addr.addrs) { REACH_BY_PROXY } else { REACH };
         let connection = match has_others {
-            true => tokio::time::timeout(REACH, connecting).await.map_err(|_| End::Silent)??,
+            true => tokio::time::timeout(reach, connecting).await.map_err(|_| End::Silent)??,
             false => connecting.await?,
         };
         let heartbeat = if has_others { CHECK } else { HEARTBEAT };

@@ -42,26 +42,42 @@ thread_local! {
     static PIECE: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
 }
 
-/// Sets what sockets need that wait for long.
+/// Sets what sockets need that are spliced.
 pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
-    let options = SockRef::from(socket);
-    options.set_tcp_nodelay(true)?;
-    #[cfg(target_os = "linux")]
-    options.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    tune_accepted(socket)
+    SockRef::from(socket).set_tcp_nodelay(true)?;
+    tune_waiting(socket)?;
+    pass_on_freely(&SockRef::from(socket))
 }
 
-/// The same for a socket that an endpoint has accepted: from its listener it has both what is not set here.
-pub(crate) fn tune_accepted(socket: &TcpStream) -> io::Result<()> {
+/// The same for a socket that an endpoint has accepted, or the listener that hands it on: both have from the
+/// endpoint what is not set here.
+pub(crate) fn tune_accepted(socket: SockRef<'_>) -> io::Result<()> {
+    keep_alive(&socket)?;
+    pass_on_freely(&socket)
+}
+
+/// Sets what a socket needs that waits for long, and then becomes an endpoint's, which sets the rest.
+pub(crate) fn tune_waiting(socket: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(socket);
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    keep_alive(&socket)
+}
+
+fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 2);
     #[cfg(target_os = "linux")]
     let keepalive = keepalive.with_retries(3);
-    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_keepalive(&keepalive)
+}
+
+fn pass_on_freely(socket: &SockRef<'_>) -> io::Result<()> {
     // Accepted sockets inherit a path's limit, which would have us woken for each few packets. Without it the
     // kernel takes twice what is under way.
     #[cfg(target_os = "linux")]
     socket.set_tcp_notsent_lowat(0)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
     Ok(())
 }
 

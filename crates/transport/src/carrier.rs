@@ -21,7 +21,7 @@ pub(crate) use reach::Reach;
 pub(crate) use segments::{Next, Segments};
 pub(crate) use sizes::{SMALL_SEGMENT, Sizes};
 pub use sys::is_delivered;
-pub(crate) use tcp::{TcpCarrier, kind_of, stream_socket, tune};
+pub(crate) use tcp::{TcpCarrier, hands_on, kind_of, stream_socket, tune};
 
 use crate::locator::Extent;
 use crate::tls::TlsError;

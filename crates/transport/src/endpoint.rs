@@ -169,6 +169,8 @@ impl Endpoint {
         if inner.life.is_closed() {
             return Err(ConnectError::EndpointClosed);
         }
+        // What only tells listeners apart is not looked up, neither now nor when the peer moves.
+        let is_looked_up = !matches!(whom, Whom::Listener(..));
         let (addr, name, secret) = match whom {
             Whom::Addr(addr) => (addr, None, None),
             Whom::Ticket(ticket) => {
@@ -176,6 +178,7 @@ impl Endpoint {
             }
             Whom::Name(name) => (lookup(inner, &name).await?, Some(name), None),
             Whom::Id(id) => (find(inner, id).await?, None, None),
+            Whom::Listener(id, name) => (find(inner, id).await?, Some(name), None),
         };
         let own = inner.addresses();
         let places = on_own_links(Locator::list(&addr.addrs), own.addresses.iter().map(|address| address.ip));
@@ -184,6 +187,7 @@ impl Endpoint {
         }
         let random = random_bytes();
         let mut config = inner.engine_config(name.as_ref());
+        let name = name.filter(|_| is_looked_up);
         let paths = lock(&inner.dialled).clone();
         config.handover = paths.as_ref().map_or(config.handover, |(_, mode)| *mode);
         let id = ConnectionId::random();

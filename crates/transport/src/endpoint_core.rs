@@ -63,7 +63,7 @@ pub(crate) struct EndpointCore {
     /// One search for a port at a time, and so many.
     pub(crate) searches: tokio::sync::Mutex<Allowance>,
     /// Plain connections that are being opened through the HTTP proxy.
-    pub(crate) proxy_turns: tokio::sync::Semaphore,
+    pub(crate) proxy_turns: Arc<tokio::sync::Semaphore>,
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
     pub(crate) policy: Arc<PathPolicy>,
@@ -201,7 +201,9 @@ impl EndpointCore {
         shared.with(|state| {
             let told = match state.engine.side() {
                 Side::Client => self.places.stated(of_the_host, MAX_NOTICE_ADDRESSES),
-                Side::Server => self.places.stated_to(&mut state.told, of_the_host, MAX_NOTICE_ADDRESSES),
+                Side::Server => {
+                    state.with_told(|told| self.places.stated_to(told, of_the_host, MAX_NOTICE_ADDRESSES))
+                }
             };
             state.engine.set_notice_addresses(told);
         });
@@ -214,7 +216,7 @@ impl EndpointCore {
             return;
         }
         if is_relayed {
-            shared.lock().told.clear();
+            shared.lock().with_told(Vec::clear);
         }
         self.tell_peer(shared);
     }

@@ -208,8 +208,12 @@ impl Flow {
     ///
     /// # Errors
     /// [`SendError`], but for [`SendError::Full`].
-    pub async fn send(&self, data: impl Into<Vec<u8>>, options: SendOptions) -> Result<Sent, SendError> {
-        self.put(Parcel::new(data, options), YIELDS).await
+    pub fn send(
+        &self,
+        data: impl Into<Vec<u8>>,
+        options: SendOptions,
+    ) -> impl Future<Output = Result<Sent, SendError>> {
+        self.put(Parcel::new(data, options), YIELDS)
     }
 
     /// As [`send`](Self::send), but gives up when the queue has had no room for `limit`.
@@ -272,9 +276,8 @@ impl Flow {
     }
 
     /// The task gives way so many times to others, if the connection is locked, before its thread waits.
-    async fn put(&self, parcel: Parcel<'_>, mut yields: u8) -> Result<Sent, SendError> {
-        let mut parcel = Some(parcel);
-        poll_fn(|cx| self.poll_put(cx, &mut parcel, &mut yields)).await
+    fn put<'a>(&'a self, parcel: Parcel<'a>, yields: u8) -> Put<'a> {
+        Put { flow: self, parcel: Some(parcel), yields }
     }
 
     fn poll_put(
@@ -328,6 +331,23 @@ impl Flow {
             }
             Err(Refused { error, data }) => Err((error, Parcel { data, options, replaces })),
         }
+    }
+}
+
+/// Sends a message. What `async` makes of the same is moved about more than it is worked on.
+struct Put<'a> {
+    flow: &'a Flow,
+    /// Until it is taken.
+    parcel: Option<Parcel<'a>>,
+    yields: u8,
+}
+
+impl Future for Put<'_> {
+    type Output = Result<Sent, SendError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Put { flow, parcel, yields } = &mut *self;
+        flow.poll_put(cx, parcel, yields)
     }
 }
 

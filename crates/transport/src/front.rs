@@ -1,6 +1,8 @@
 //! What sees TCP connections before the endpoint does: a relay takes those that are for somebody else.
 
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 
 use tokio::net::TcpStream;
 
@@ -8,6 +10,17 @@ use tokio::net::TcpStream;
 /// Until then each of them holds a place among the peers in their handshake, with their bounds in number and
 /// time; one that has said enough when it is accepted needs none.
 pub trait Front: Send + Sync + 'static {
+    /// Sets on a TCP socket what one needs that is [taken](Self::take), beside what the endpoint sets. On a
+    /// listener, where those that come from then on have it from there; otherwise on each before it is taken.
+    /// What is not taken is set up for the endpoint again, without keep-alive. By default nothing.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    fn prepare(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let _ = socket;
+        Ok(())
+    }
+
     /// What is to be done with a connection that began with these bytes. Called again with more of them after
     /// [`Look::More`]; must come to an end within 16 KiB.
     fn look(&self, first: &[u8]) -> Look;

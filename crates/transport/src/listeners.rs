@@ -173,3 +173,25 @@ impl Listeners {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_nobody_listens_under_is_answered_without_a_name_and_by_no_other_listener() {
+        let listeners = Listeners::default();
+        let access = || Access { allow: Allow::Any, secret: None };
+        let name = |text: &str| Some(text.parse::<Name>().unwrap());
+        let (web, agent) = (name("web.desk.user@example.org"), name("agent@whimbrel.invalid"));
+        let _web = listeners.add(web.clone(), access(), false).unwrap();
+        assert!(listeners.find(None).is_some(), "the only one");
+        assert!(listeners.find(web.as_ref()).is_some());
+        assert!(listeners.find(agent.as_ref()).is_none());
+        let _unnamed = listeners.add(None, access(), false).unwrap();
+        let unnamed = listeners.find(None).unwrap();
+        assert!(Arc::ptr_eq(&unnamed, &listeners.find(agent.as_ref()).unwrap()));
+        assert!(!Arc::ptr_eq(&unnamed, &listeners.find(web.as_ref()).unwrap()));
+    }
+}

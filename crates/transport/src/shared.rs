@@ -160,6 +160,7 @@ impl Shared {
 
     /// As [`lock`](Self::lock), but where that would have the thread wait, the task gives way to others
     /// first, as often as `yields` says: `None` then, and the task is woken.
+    #[inline]
     pub(crate) fn lock_or_yield(&self, cx: &Context<'_>, yields: &mut u8) -> Option<Locked<'_>> {
         match self.state.try_lock() {
             Ok(state) => Some(locked(state)),

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use quinn::{ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -18,8 +17,10 @@ use crate::carrier::quic::{Fronting, Heard, Outlet, QuicConfig, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::monitor::AddressSet;
 
+mod accepting;
 mod open;
 
+pub(crate) use self::accepting::Accepting;
 pub use self::open::{OpenSockets, OpenSocketsError};
 
 const BACKLOG: i32 = 4096;
@@ -86,14 +87,15 @@ fn bound(socket: Socket, address: SocketAddr) -> io::Result<Socket> {
 
 /// Listens at an address.
 #[cfg(test)]
-pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<TcpListener> {
-    tcp_socket(address, kind).and_then(listening)
+pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<Accepting> {
+    tcp_socket(address, kind).and_then(|socket| listening(socket, false))
 }
 
-fn listening(socket: Socket) -> io::Result<TcpListener> {
+/// Listens on a socket, on which somebody may wait already if it was `handed_over`.
+fn listening(socket: Socket, handed_over: bool) -> io::Result<Accepting> {
     tune(SockRef::from(&socket))?;
     socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
+    Accepting::new(socket, !handed_over)
 }
 
 /// Starts the tasks that serve sockets.
@@ -105,7 +107,7 @@ pub(crate) trait Serve {
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()>;
 
     /// For TCP connections that come in.
-    fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()>;
+    fn accept_tcp(&self, listener: Arc<Accepting>, kind: CarrierKind) -> JoinHandle<()>;
 
     /// For QUIC connections that come in, at this socket.
     fn accept_quic(
@@ -122,7 +124,7 @@ pub(crate) struct Bound {
     pub(crate) udp: Arc<QuicSocket>,
     quic: quinn::Endpoint,
     /// Where TCP connections come in; the task that takes them owns it.
-    listener: Option<Weak<TcpListener>>,
+    listener: Option<Weak<Accepting>>,
     /// Hears notices.
     hearing: JoinHandle<()>,
     /// Hears what the network says of what was sent.
@@ -285,7 +287,9 @@ impl Sockets {
         for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| bound.listener.is_none()) {
             let address = SocketAddr::new(ip, port);
             let open = self.open.as_mut().and_then(|open| open.take_tcp(ip));
-            match open.map_or_else(|| tcp_socket(address, kind), Ok).and_then(listening) {
+            let handed_over = open.is_some();
+            let socket = open.map_or_else(|| tcp_socket(address, kind), Ok);
+            match socket.and_then(|socket| listening(socket, handed_over)) {
                 Ok(listener) => {
                     let listener = Arc::new(listener);
                     bound.listener = Some(Arc::downgrade(&listener));

@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const WARM_UP: usize = 64;
 const CONNECTIONS: usize = 512;
 /// Bytes of each, with the TLS session by which its peer comes back. Awake it takes six times as many.
-const MOST: usize = 2048;
+const MOST: usize = 1950;
 
 async fn endpoint(last: u8) -> Endpoint {
     let monitor = ManualMonitor::new([[127, 0, 79, last].into()]);

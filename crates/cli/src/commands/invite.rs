@@ -24,8 +24,8 @@ use crate::{identity, output, own_group, places, qr};
 ///
 /// Tell the three words to somebody you trust, or type them at your other machine: `whimbrel join CODE`. The
 /// code works once, for ten minutes. Both sides then know each other's keys, and each other's user names if
-/// both have one. With --device, the other machine gets one of your names. With --lan on both, machines in one
-/// network need no name service.
+/// both have one. With --device, the other machine gets one of your names. With --lan on both, machines in
+/// one network need no name service.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -190,7 +190,8 @@ pub(super) async fn claim(network: &Network, user: &Name) -> Result<()> {
     }
 }
 
-/// Pins the other side's user name to its key, if the name service gives it to the same key; or there is none.
+/// Pins the other side's user name to its key, if the name service gives it to the same key, or there is no
+/// service to ask.
 async fn remember(
     globals: &Globals,
     network: &Network,

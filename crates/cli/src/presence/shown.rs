@@ -17,8 +17,11 @@ use super::{Up, kept};
 pub(crate) const MOST_OF_ONE: usize = 128;
 /// Devices of all friends together. The list that was heard longest ago makes room.
 const MOST: usize = 2048;
+/// A list holds for so long after it was heard. Agents that meet hear it again with each heartbeat. Where
+/// none does, the friend may have taken back the right to see it, and nobody has told it here.
+const HOLDS: Duration = Duration::from_secs(24 * 60 * 60);
 /// A list that nobody has said again for so long is forgotten.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// What its file is called behind the user's key.
 const ENDING: &str = "friends";
 /// No file that the agent writes is larger.
@@ -91,7 +94,18 @@ impl Shown {
         self.0.retain(|list| is_wanted(list.friend) && is_fresh(list));
     }
 
-    /// What a friend shows.
+    /// For how long nobody has said a friend's list again, if it is so old that it does not hold any more.
+    pub(crate) fn old(&self, friend: EndpointId, now: UnixTime) -> Option<Duration> {
+        let list = self.0.iter().find(|list| list.friend == friend)?;
+        // What was heard in the future was heard before the clock was set back, nobody knows when.
+        let age = now.as_secs().checked_sub(list.heard).map(Duration::from_secs);
+        match age {
+            Some(age) => Some(age).filter(|age| *age >= HOLDS),
+            None => Some(Duration::ZERO),
+        }
+    }
+
+    /// What a friend shows, be it old or not.
     pub(crate) fn of(&self, friend: EndpointId) -> &[ShownDevice] {
         let list = self.0.iter().find(|list| list.friend == friend);
         list.map(|list| list.devices.as_slice()).unwrap_or_default()
@@ -102,10 +116,12 @@ impl Shown {
         self.0.iter().flat_map(|list| list.devices.iter().map(move |device| (list.friend, device)))
     }
 
-    /// What the agent of this machine wrote last. A file that is not there or makes no sense says nothing.
-    /// Blocks.
-    pub(crate) fn read(user: EndpointId) -> Self {
-        postcard::from_bytes(&kept::read(user, ENDING, LARGEST)).unwrap_or_default()
+    /// What the agent of this machine wrote last, without what is too old by now: the agent may have ended
+    /// since. A file that is not there or makes no sense says nothing. Blocks.
+    pub(crate) fn read(user: EndpointId, now: UnixTime) -> Self {
+        let mut shown: Self = postcard::from_bytes(&kept::read(user, ENDING, LARGEST)).unwrap_or_default();
+        shown.keep(|_| true, now);
+        shown
     }
 
     /// Writes it for other commands and for the next start. Blocks.
@@ -154,7 +170,20 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_kept_for_a_month_and_of_friends_only() {
+    fn a_list_holds_for_a_day_after_it_was_heard_last() {
+        let mut shown = Shown::default();
+        let heard = |shown: &mut Shown, seconds| shown.hear(id(1), id(1), vec![device(id(2))], at(seconds));
+        heard(&mut shown, 0);
+        let day = HOLDS.as_secs();
+        assert_eq!((shown.old(id(1), at(day - 1)), shown.old(id(1), at(day))), (None, Some(HOLDS)));
+        assert_eq!(shown.old(id(1), UnixTime::from_secs(1)), Some(Duration::ZERO), "the clock was set back");
+        heard(&mut shown, day);
+        assert_eq!(shown.old(id(1), at(2 * day - 1)), None);
+        assert_eq!(shown.old(id(3), at(0)), None, "there is none");
+    }
+
+    #[test]
+    fn a_list_is_kept_for_a_week_and_of_friends_only() {
         let mut shown = Shown::default();
         shown.hear(id(1), id(1), vec![device(id(2))], at(0));
         shown.hear(id(3), id(3), vec![device(id(4))], at(0));

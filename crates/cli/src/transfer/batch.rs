@@ -11,9 +11,9 @@ use whimbrel_transport::Connection;
 
 use super::destination::{Claim, Destination};
 use super::directory::{Directory, on_its_way};
+use super::filling::{self, Mark};
 use super::message::{Batch, MAX_SHOWN, Offer};
 use super::name;
-use super::partial::Locked;
 
 /// Files and directories of one batch, at most.
 pub(super) const MAX_ENTRIES: u64 = 100_000;
@@ -113,20 +113,20 @@ impl Incoming {
         Ok(state.roots.iter().map(|(name, root)| (name.clone(), root.directory.clone())).collect())
     }
 
-    /// Has these directories go on being filled, whose beginnings were brought here.
+    /// Has these directories go on being filled, whose beginnings were brought here. They are locked.
     ///
     /// # Errors
     /// When somebody else has one of them.
-    pub(super) async fn open_roots(
+    pub(super) async fn keep_roots(
         &self,
         destination: &Arc<Destination>,
         connection: &Connection,
-        names: impl IntoIterator<Item = String>,
+        roots: HashMap<String, Directory>,
     ) -> Result<()> {
         let mut state = self.state.lock().await;
-        for name in names {
-            let root = Root::open(destination, connection, &name).await?;
-            state.roots.insert(name, root);
+        for (name, directory) in roots {
+            let claim = destination.claim(name.clone(), connection)?;
+            state.roots.insert(name, Root { directory, hidden: true, _claim: claim });
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Incoming {
             return Ok(Place { directory: destination.directory.clone(), replace: destination.overwrite });
         }
         if !state.roots.contains_key(top) {
-            let root = Root::open(destination, connection, top).await?;
+            let root = Root::open(destination, connection, (top.as_str(), offer.part_of)).await?;
             state.roots.insert(top.clone(), root);
         }
         let root = &state.roots[top];
@@ -203,7 +203,12 @@ impl Incoming {
 }
 
 impl Root {
-    async fn open(destination: &Arc<Destination>, connection: &Connection, name: &str) -> Result<Self> {
+    /// Opens or makes the directory with this name, for this batch.
+    async fn open(
+        destination: &Arc<Destination>,
+        connection: &Connection,
+        (name, batch): (&str, Option<u64>),
+    ) -> Result<Self> {
         let claim = destination.claim(name.to_owned(), connection)?;
         let all = &destination.directory;
         let found = all.entry(name)?;
@@ -215,15 +220,12 @@ impl Root {
         if found.is_some() {
             bail!(all.exists(name));
         }
-        let open = || {
-            let directory = all.child(&on_its_way(name), Mode::from(0o700), name)?;
-            directory.make_private()?;
-            if !directory.try_lock()? {
-                return Err(Locked(name.to_owned()).into());
-            }
-            Ok(directory)
-        };
+        let open = || filling::open(all, name);
         let directory = claim.open(&open).await?;
+        // What it says of another batch, or of being a copy, is not so any more.
+        if batch.is_none_or(|id| Mark::of(&directory) != Some(Mark::Arrived(id))) {
+            Mark::remove(&directory)?;
+        }
         Ok(Self { directory, hidden: true, _claim: claim })
     }
 
@@ -234,6 +236,7 @@ impl Root {
             if !all.is(&part, &self.directory.stat()?)? {
                 bail!("{} was moved or replaced while it was received", all.shown(&part).display());
             }
+            Mark::remove(&self.directory)?;
             self.directory.set_mode(destination.modes.directory)?;
             all.rename_new(&part, name)?;
         }

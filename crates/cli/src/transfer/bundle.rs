@@ -2,9 +2,12 @@
 //! the length of its head (4 bytes, big-endian), the head (postcard), and its bytes; a directory comes before
 //! what is in it.
 
+mod head;
 mod pack;
+mod remains;
 mod unpack;
 
+pub(super) use self::head::{HeadIn, HeadOut};
 pub(super) use self::pack::Pack;
 pub(super) use self::unpack::Unpack;
 
@@ -18,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::batch::MAX_ENTRIES;
 use super::destination::Destination;
 use super::directory::{Directory, on_its_way};
+use super::filling::Mark;
 use super::message::MAX_DEPTH;
 use super::name;
 
@@ -91,18 +95,6 @@ impl Piece {
     }
 }
 
-/// How long a head is that begins so.
-///
-/// # Errors
-/// When it is none.
-pub(super) fn length_of_head(head: &[u8]) -> Result<usize> {
-    let Some(length) = head.first_chunk::<LENGTH>() else { return Ok(LENGTH) };
-    match u32::from_be_bytes(*length) as usize {
-        length @ 1..=MAX_HEAD => Ok(LENGTH + length),
-        _ => bail!(OTHER),
-    }
-}
-
 /// Where the pieces are: in the directory that files go to, and in those below it that are being filled.
 pub(super) struct Roots {
     destination: Arc<Destination>,
@@ -135,7 +127,12 @@ impl Roots {
         let directory = self.directory(&piece.above)?;
         let part = on_its_way(&piece.name);
         match piece.kind {
-            Kind::Directory if piece.above.is_empty() => directory.remove_directory(&part),
+            Kind::Directory if piece.above.is_empty() => {
+                if let Some(filled) = self.filled.get(&piece.name) {
+                    Mark::remove(filled)?;
+                }
+                directory.remove_directory(&part)
+            }
             Kind::Directory => directory.remove_directory(&piece.name),
             Kind::Part(_) => if_there(directory.remove_file(&part)),
             Kind::Whole(_) => {
@@ -157,7 +154,7 @@ fn if_there(removed: io::Result<()>) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::*;
 
@@ -194,8 +191,13 @@ mod tests {
         }
     }
 
+    /// Of the batch 1, so many bytes of which come.
+    fn unpack(at: &Path, length: u64) -> Unpack {
+        Unpack::new(Arc::new(Destination::open(at, false).unwrap()), 100, (1, length))
+    }
+
     fn empty(at: &Path) -> Unpack {
-        Unpack::new(Arc::new(Destination::open(at, false).unwrap()), 100)
+        unpack(at, u64::MAX)
     }
 
     #[test]
@@ -210,7 +212,8 @@ mod tests {
             let to = tempfile::tempdir().unwrap();
             let mut unpack = empty(to.path());
             all.chunks(size).for_each(|bytes| unpack.take(bytes).unwrap());
-            assert_eq!(unpack.stays().unwrap(), ["top"]);
+            let roots = unpack.stays().unwrap();
+            assert_eq!(roots.keys().collect::<Vec<_>>(), ["top"]);
             let read = |file: &str| fs::read(to.path().join(file)).unwrap();
             assert_eq!(read(".film.whimbrel-part"), b"film");
             assert_eq!(read(".top.whimbrel-part/a"), b"abc");
@@ -246,7 +249,7 @@ mod tests {
         let to = tempfile::tempdir().unwrap();
         fs::write(to.path().join("taken"), "mine").unwrap();
         fs::create_dir(to.path().join("dir")).unwrap();
-        fs::create_dir(to.path().join(".begun.whimbrel-part")).unwrap();
+        fs::write(to.path().join(".begun.whimbrel-part"), "a file").unwrap();
         let deep = vec!["d"; MAX_DEPTH + 1];
         for (piece, says) in [
             (piece(&[], "taken", Kind::Part(1)), "taken exists"),
@@ -267,5 +270,113 @@ mod tests {
         empty(to.path()).take(&[0, 0, 0, 1, 0xff]).unwrap_err();
         assert_eq!(fs::read(to.path().join("taken")).unwrap(), b"mine");
         assert_eq!(fs::read_dir(to.path()).unwrap().count(), 3);
+    }
+
+    /// A directory that a transfer has left which was killed.
+    fn remains(at: &Path, mark: Option<Mark>) -> PathBuf {
+        let top = at.join(".top.whimbrel-part");
+        fs::create_dir_all(top.join("sub")).unwrap();
+        for (file, bytes) in [("a", "old"), ("early", "early"), ("sub/.c.whimbrel-part", "longer")] {
+            fs::write(top.join(file), bytes).unwrap();
+        }
+        if let Some(mark) = mark {
+            mark.set(&Directory::open(&top).unwrap()).unwrap();
+        }
+        top
+    }
+
+    fn names(at: &Path) -> Vec<String> {
+        let entries = fs::read_dir(at).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn remains_of_the_same_batch_go_on_and_what_is_brought_takes_the_place_of_what_was_there() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (roots, parts) = filled(from.path());
+        let all = read_all(&mut Pack::new(roots, parts).unwrap());
+        let top = remains(to.path(), Some(Mark::Arrived(1)));
+        // One that does not stay leaves what it has found.
+        let mut unpack = empty(to.path());
+        unpack.take(&all).unwrap();
+        drop(unpack);
+        assert_eq!(names(to.path()), [".top.whimbrel-part"]);
+        let mut unpack = empty(to.path());
+        unpack.take(&all).unwrap();
+        let roots = unpack.stays().unwrap();
+        let read = |file: &str| fs::read(top.join(file)).unwrap();
+        assert_eq!((read("a"), read("early")), (b"abc".to_vec(), b"early".to_vec()));
+        assert_eq!(read("sub/.c.whimbrel-part"), b"cd");
+        assert_eq!(Mark::of(&roots["top"]), Some(Mark::Arrived(1)));
+    }
+
+    #[test]
+    fn remains_that_are_a_copy_are_removed_and_others_are_set_aside_until_this_one_fails() {
+        let head = piece(&[], "top", Kind::Directory).head().unwrap();
+        for mark in [None, Some(Mark::Arrived(2)), Some(Mark::Copy(1)), Some(Mark::Copy(2))] {
+            let to = tempfile::tempdir().unwrap();
+            remains(to.path(), mark);
+            let is_copy = matches!(mark, Some(Mark::Copy(_)));
+            let mut unpack = empty(to.path());
+            unpack.take(&head).unwrap();
+            let aside = to.path().join(".top.whimbrel-old1");
+            assert_eq!(
+                unpack.aside().collect::<Vec<_>>(),
+                if is_copy { vec![] } else { vec![aside.clone()] }
+            );
+            assert_eq!(aside.exists(), !is_copy);
+            assert_eq!(names(&to.path().join(".top.whimbrel-part")), [".whimbrel-transfer"]);
+            drop(unpack);
+            // It was there, and is again.
+            assert_eq!(to.path().join(".top.whimbrel-part/early").exists(), !is_copy);
+            assert!(!aside.exists());
+        }
+        // What no transfer has made is kept, whatever the directory says.
+        let to = tempfile::tempdir().unwrap();
+        fs::write(remains(to.path(), Some(Mark::Copy(1))).join(".mine"), "x").unwrap();
+        let mut unpack = empty(to.path());
+        unpack.take(&head).unwrap();
+        unpack.stays().unwrap();
+        assert_eq!(fs::read(to.path().join(".top.whimbrel-old1/.mine")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn no_more_remains_are_set_aside_than_may_be() {
+        let (to, head) = (tempfile::tempdir().unwrap(), piece(&[], "top", Kind::Directory).head().unwrap());
+        for _ in 0..9 {
+            remains(to.path(), None);
+            let mut unpack = empty(to.path());
+            unpack.take(&head).unwrap();
+            unpack.stays().unwrap();
+            // It is a program of before that had this one.
+            Mark::remove(&Directory::open(&to.path().join(".top.whimbrel-part")).unwrap()).unwrap();
+        }
+        let error = empty(to.path()).take(&head).unwrap_err().to_string();
+        assert!(error.contains(".top.whimbrel-old1") && error.contains("remove them"), "{error}");
+        assert!(to.path().join(".top.whimbrel-part").exists());
+    }
+
+    #[test]
+    fn what_is_fetched_says_that_it_is_a_copy_until_all_of_it_is_there_and_is_locked_meanwhile() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (roots, parts) = filled(from.path());
+        let all = read_all(&mut Pack::new(roots, parts).unwrap());
+        let (last, before) = all.split_last().unwrap();
+        let mut first = unpack(to.path(), all.len() as u64);
+        first.take(before).unwrap();
+        let top = Directory::open(&to.path().join(".top.whimbrel-part")).unwrap();
+        assert_eq!(Mark::of(&top), Some(Mark::Copy(1)));
+        let error = empty(to.path()).take(&piece(&[], "top", Kind::Directory).head().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("received already"), "{error}");
+        first.take(&[*last]).unwrap();
+        assert_eq!(Mark::of(&top), Some(Mark::Arrived(1)));
+        let roots = first.stays().unwrap();
+        empty(to.path()).take(&piece(&[], "top", Kind::Directory).head().unwrap()).unwrap_err();
+        drop(roots);
+        drop(empty(to.path()));
+        assert_eq!(names(to.path()), [".film.whimbrel-part", ".top.whimbrel-part"]);
     }
 }

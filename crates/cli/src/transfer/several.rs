@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
@@ -171,7 +172,8 @@ impl Inbox {
                 );
             }
         }
-        Ok(KeptTogether(Unpack::new(self.destination.clone(), told.most)))
+        let coming = (told.announced.id, told.length);
+        Ok(KeptTogether(Unpack::new(self.destination.clone(), told.most, coming)))
     }
 
     /// Goes on with what was kept, now that the connection is here. What is returned is to go on; it is
@@ -186,9 +188,9 @@ impl Inbox {
     ) -> Result<Vec<Halted>> {
         let batch = told.announced();
         let incoming = Incoming::going_on(&batch, told.progress())?;
-        // What is taken up again must not be locked by what has brought it.
+        // Files that are taken up again must not be locked by what has brought them. Directories stay locked.
         let roots = kept.0.stays()?;
-        incoming.open_roots(&self.destination, connection, roots).await?;
+        incoming.keep_roots(&self.destination, connection, roots).await?;
         let streams = connection.streams().into_iter();
         // Those that are not asked for have had their answer.
         let mut streams: HashMap<u64, Stream> = streams.map(|stream| (stream.id(), stream)).collect();
@@ -243,6 +245,11 @@ impl KeptTogether {
     /// For people: why it cannot be kept.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.take(bytes)
+    }
+
+    /// Where directories are that earlier transfers have left, and that had to make room.
+    pub(crate) fn aside(&self) -> Vec<PathBuf> {
+        self.0.aside().collect()
     }
 }
 

@@ -5,7 +5,8 @@
 mod waiting;
 
 use std::fs;
-use std::net::TcpStream;
+use std::io;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -43,6 +44,17 @@ pub fn web_server(machine: &Host, files: &Path) -> HostChild {
     let (host, port) = HTTP.split_once(':').unwrap();
     let python = machine.command("python3").args(["-m", "http.server", port, "--bind", host, "--directory"]);
     silent(python.arg(files)).spawn().unwrap()
+}
+
+/// Says to everybody who comes to this address of a machine what they say.
+pub fn echo(machine: &Host, address: &str) {
+    let listener = machine.run(|| TcpListener::bind(address)).unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut socket, _)) = listener.accept() {
+            // A client that goes away is noticed by the test.
+            std::thread::spawn(move || io::copy(&mut socket.try_clone()?, &mut socket));
+        }
+    });
 }
 
 /// Waits until a server is reached from a machine.

@@ -13,6 +13,8 @@ use crate::vector::beginning;
 const HEADER: usize = 16 + 1 + 1;
 /// The most bytes of pieces whose others are waited for: more than a service keeps for a user.
 const MAX_OPEN: usize = 1024 * 1024;
+/// The most letters of which some pieces came: the room for each takes memory too, however small they are.
+const MOST_OPEN: usize = 64;
 
 /// The pieces of a letter. `None` if a service would not keep as many at once.
 pub(super) fn cut(letter: &[u8]) -> Option<Vec<Vec<u8>>> {
@@ -39,7 +41,8 @@ impl Pieces {
             return None;
         }
         self.bytes += part.len();
-        if self.bytes > MAX_OPEN {
+        let is_full = self.open.len() == MOST_OPEN && !self.open.contains_key(id);
+        if is_full || self.bytes > MAX_OPEN {
             // Only a service that invents pieces comes so far.
             *self = Self { bytes: part.len(), ..Self::default() };
         }
@@ -95,12 +98,14 @@ mod tests {
     #[test]
     fn pieces_without_end_take_no_room_without_end() {
         let mut joined = Pieces::default();
-        for number in 0..10_000_u16 {
-            let mut piece = [&[0; 16][..], &[0, 2], &[0; 10_000]].concat();
-            piece[..2].copy_from_slice(&number.to_be_bytes());
-            assert_eq!(joined.join(&piece), None);
-            let kept: usize = joined.open.values().flatten().flatten().map(Vec::len).sum();
-            assert!(kept <= MAX_OPEN, "{kept}");
+        for size in [0, 1, 10_000, MAX_BATCH * 2] {
+            for number in 0..5000_u16 {
+                let mut piece = [&[0; 16][..], &[0, 2], vec![0_u8; size].as_slice()].concat();
+                piece[..2].copy_from_slice(&number.to_be_bytes());
+                assert_eq!(joined.join(&piece), None);
+                let kept: usize = joined.open.values().flatten().flatten().map(Vec::len).sum();
+                assert!(kept <= MAX_OPEN && joined.open.len() <= MOST_OPEN, "{kept}");
+            }
         }
     }
 }

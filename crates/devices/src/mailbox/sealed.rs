@@ -22,13 +22,16 @@ use whimbrel_base::{EndpointId, SecretKey, Signature, random_bytes};
 use crate::checkpoint::Checkpoints;
 use crate::group::MAX_DEVICES;
 use crate::log::Update;
-use crate::wire::{WireError, pack, unpack};
+use crate::wire::{WireError, pack, parse, unpacked};
 
 const MAGIC: &[u8; 4] = b"WHD1";
 const INFO: &[u8] = b"whimbrel batch v1";
 const SIGNED: &[u8] = b"whimbrel sealed batch v1";
 const HEADER: usize = 4 + 32;
 const SEALED_KEY: usize = 32 + 16;
+/// The most bytes of contents, unpacked. A few more than the largest batch has, and most checkpoints: what is
+/// read of a small letter must not take all memory.
+const MAX_CONTENTS: usize = 2 * 1024 * 1024;
 
 /// What is in a letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,12 @@ pub(super) struct Letter {
 }
 
 impl Letter {
+    /// Whether others read so much.
+    pub(super) fn is_read(&self) -> bool {
+        let contents = postcard::to_stdvec(&(self, &self.update.checkpoints));
+        contents.is_ok_and(|contents| contents.len() <= MAX_CONTENTS)
+    }
+
     /// Seals it for its readers, by one of the user's devices.
     pub(super) fn seal(&self, key: &SecretKey, user: EndpointId) -> Result<Vec<u8>, WireError> {
         let info = [INFO, &user.as_bytes()[..]].concat();
@@ -87,7 +96,8 @@ impl Letter {
         let mut contents = sealed.to_vec();
         let aad = Aad::from(bytes.get(..before)?);
         let contents = aead(&contents_key).ok()?.open_in_place(nonce(), aad, &mut contents).ok()?;
-        let (mut letter, checkpoints): (Self, Checkpoints) = unpack(contents).ok()?;
+        let contents = unpacked(contents).ok().filter(|contents| contents.len() <= MAX_CONTENTS)?;
+        let (mut letter, checkpoints): (Self, Checkpoints) = parse(&contents).ok()?;
         letter.update.checkpoints = checkpoints;
         Some(letter)
     }
@@ -177,5 +187,15 @@ mod tests {
         letter.readers.insert(0, EndpointId::from_bytes(&[0; 32]));
         let sealed = letter.seal(&key(1), key(1).id()).unwrap();
         assert_eq!(Letter::open(&sealed, &key(2), key(1).id()), Some(letter));
+    }
+
+    #[test]
+    fn a_small_letter_that_unpacks_to_a_huge_one_is_none() {
+        let mut letter = letter(&[2]);
+        letter.update.runs = vec![letter.update.runs[0].clone(); 20_000];
+        let sealed = letter.seal(&key(1), key(1).id()).unwrap();
+        assert!(sealed.len() < MAX_CONTENTS / 20, "{}", sealed.len());
+        assert!(!letter.is_read());
+        assert_eq!(Letter::open(&sealed, &key(2), key(1).id()), None);
     }
 }

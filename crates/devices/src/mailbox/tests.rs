@@ -277,7 +277,14 @@ fn a_long_list_travels_whole_and_one_that_is_too_long_is_left_as_far_as_there_is
     for _ in 0..5 {
         home.look(&mut service);
     }
-    assert!(service.left - before <= 2 * MOST_OWN, "{}", service.left);
+    assert!(service.left - before <= MOST_OWN, "{}", service.left);
+    let (after, mut desk) = (service.left, Device::new(2));
+    for _ in 0..3 {
+        home.look_anew(&mut service);
+        desk.look_anew(&mut service);
+    }
+    assert_eq!(service.left, after, "it was left again");
+    assert!(desk.log.len() > 3001 && desk.log.len() < home.log.len(), "{}", desk.log.len());
     assert!(service.kept.len() <= MAX_OF_DEVICE);
 }
 

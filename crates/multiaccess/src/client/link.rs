@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -24,6 +24,8 @@ pub(super) struct Link {
     waiting: Waiting,
     lives: Arc<AtomicBool>,
     reader: AbortHandle,
+    /// Whether the manager's settings name a gateway, once that was asked.
+    pub(super) names_gateway: OnceLock<bool>,
 }
 
 impl Link {
@@ -39,6 +41,7 @@ impl Link {
             waiting,
             lives,
             reader: tokio::spawn(FutureExt::boxed(reading)).abort_handle(),
+            names_gateway: OnceLock::new(),
         }
     }
 

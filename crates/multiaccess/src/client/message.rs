@@ -19,7 +19,7 @@ impl Client {
     /// passed.
     ///
     /// `None`: the system's way, because the host is this one, or because there is no manager, which is said
-    /// once.
+    /// once; for a client [beside a gateway](Client::beside_gateway) the gateway's, which is not said.
     ///
     /// # Errors
     /// [`ClientError::ByWhimbrel`] for a name of Whimbrel, [`ClientError::NoWay`] where the policy leaves
@@ -36,11 +36,22 @@ impl Client {
         if is_local(host) {
             return Ok(None);
         }
+        if self.is_beside_gateway && !self.names_gateway().await.unwrap_or(false) {
+            return Ok(None);
+        }
         let to = target(host, port);
         let (intents, granularity) = if may_split { (intents, Granularity::Message) } else { whole(intents) };
         let ask =
             Ask { intents, granularity, to: Some(to.clone()), connections, track: true, ..Ask::default() };
         match self.ask(ask).await {
+            Ok(verdict) if self.is_beside_gateway && verdict.gateway.is_none() => {
+                verdict.unit.into_iter().for_each(|unit| self.ended(unit));
+                Ok(None)
+            }
+            Err(error) if self.is_beside_gateway => {
+                tracing::debug!(%error, "nobody chooses the network of a message");
+                Ok(None)
+            }
             Ok(verdict) if verdict.local => Ok(None),
             Ok(verdict) if verdict.ways.is_empty() => {
                 Err(ClientError::NoWay { to, why: verdict.problems.join("; ") })

@@ -89,6 +89,11 @@ fn an_open_connection_is_used_again_where_that_is_earlier() {
     let verdict = decided(&mut decider("eaf"), &two(), &question);
     assert_eq!((verdict.ways[0].reuse, verdict.ways[0].completes_ms), (Some(4), Some(21.0)));
     assert_eq!(verdict.problems, ["connection 5 is from 10.9.9.9, which no interface has any more"]);
+    // So much comes in 20 ms; the other network costs money, and who asks for much there must say so.
+    assert_eq!(verdict.ways[0].round_trip, Some(20_000));
+    let large = Ask { connections: question.connections.clone(), ..ask("size-received=1000000") };
+    let large = decided(&mut decider("eaf"), &two(), &large);
+    assert_eq!((large.ways[0].reuse, large.ways[0].round_trip), (Some(9), None));
     question.connections.push(open(4, [192, 168, 1, 10]));
     let again = decider("eaf").decide(Duration::ZERO, 1, &two(), &question, &THERE, None);
     assert_eq!(again, Err(AskError::Twice(4)));

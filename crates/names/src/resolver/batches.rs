@@ -7,8 +7,9 @@ use whimbrel_base::{Delegation, EndpointId};
 use super::{AskError, NameResolver, accepted};
 use crate::protocol::{LeftBehind, Request, Response};
 
-/// A service has no more than this many answers to one question: a batch each at least.
-const PAGES: usize = 4096;
+/// A service of a user with 257 devices has no more than 252 answers to one question. What is behind these is
+/// asked for next time.
+const PAGES: usize = 512;
 
 /// What a device left for the others of its user. Who it was is what the service says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,8 @@ pub const MAX_BATCH: usize = 12 * 1024;
 pub const MAX_OF_DEVICE: usize = 32;
 /// The most bytes of all batches of a user. What is more takes the place of the oldest.
 pub const MAX_OF_USER: usize = 512 * 1024;
+/// A smaller batch counts for so many bytes: a user has 256 at most, and few users do not fill the service.
+const LEAST: usize = 2 * 1024;
 /// The most batches of all users.
 pub const MAX_BATCHES: usize = 65_536;
 
@@ -61,10 +63,11 @@ pub(super) fn place(known: &[Batch], new: &NewBatch, now: UnixTime) -> Placing {
         over -= usize::from(goes);
         !goes
     });
-    let mut bytes = new.bytes.len() + stays.iter().map(|known| known.bytes.len()).sum::<usize>();
+    let size = |bytes: &[u8]| bytes.len().max(LEAST);
+    let mut bytes = size(&new.bytes) + stays.iter().map(|known| size(&known.bytes)).sum::<usize>();
     stays.retain(|known| {
         let goes = bytes > MAX_OF_USER;
-        bytes -= if goes { known.bytes.len() } else { 0 };
+        bytes -= if goes { size(&known.bytes) } else { 0 };
         !goes
     });
     let is_kept = |number: u64| stays.iter().any(|known| known.number == number);
@@ -138,6 +141,13 @@ mod tests {
         let bytes: usize = known.iter().map(|known| known.bytes.len()).sum();
         assert!(bytes <= MAX_OF_USER && bytes > MAX_OF_USER - MAX_BATCH, "{bytes}");
         assert_eq!((known.first().unwrap().by, known.last().unwrap().by), (id(7), id(8)));
+        // Keys without end, with next to nothing each.
+        for by in 9..29 {
+            for number in 0..MAX_OF_DEVICE {
+                keep(&mut known, new(by, vec![number as u8]), at(1));
+            }
+        }
+        assert_eq!(known.len(), MAX_OF_USER / LEAST);
     }
 
     #[test]

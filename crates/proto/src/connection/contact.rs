@@ -14,6 +14,16 @@ impl Contact {
         Self { detached_since: Some(now), lost_since: Some(now) }
     }
 
+    /// What it knows: since when no path is left, and since when nothing was heard.
+    pub(super) fn moments(&self) -> [Option<Instant>; 2] {
+        [self.detached_since, self.lost_since]
+    }
+
+    /// The one that knew this.
+    pub(super) fn knowing([detached_since, lost_since]: [Option<Instant>; 2]) -> Self {
+        Self { detached_since, lost_since }
+    }
+
     /// A path was added; dialling is no contact.
     pub(super) fn attached(&mut self) {
         self.detached_since = None;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::Connection;
 use crate::content::Content;
@@ -11,9 +11,9 @@ use crate::draft::{Draft, SMALL_FRAME};
 use crate::error::{DecodeError, ProtocolError};
 use crate::frame::{self, Frame, Piece, Step};
 use crate::ids::PathId;
-use crate::message::sender::Chance;
+use crate::message::sender::{Chance, Ran, Together};
 use crate::message::turns::Levels;
-use crate::path::{Flying, Leaver, Path};
+use crate::path::{Flying, Leavers, Path};
 use crate::session::messages::Portion;
 use crate::varint::{self, Reader};
 
@@ -24,7 +24,7 @@ const LITTLE: u64 = 4096;
 /// So many messages share a datagram, at most: what is lost with it is bounded too.
 const MOST_TOGETHER: usize = 64;
 /// So many that arrive together need no memory of their own.
-const FEW_TOGETHER: usize = 12;
+const FEW_TOGETHER: usize = 16;
 /// What such a datagram takes, at most.
 const ANSWERS_SIZE: u64 = 8 + frame::DATAGRAMS_SIZE as u64;
 
@@ -79,23 +79,30 @@ impl Connection {
         let may_share = copied.is_none() || (waiting > 0 && self.is_quick_for(now, id, waiting));
         let before = out.len();
         varint::write(out, self.paths.get(id).map_or(0, |path| path.datagrams.leaving.next()));
-        let leaver = match copied {
+        let bundles = self.session.identity.both_take_datagram_bundles();
+        let (mut leavers, mut is_full) = (Leavers::new(), !bundles || !may_share);
+        match copied {
             // It is late already beside what went first.
-            Some(copied) => self.session.messages.sender.put_copy_alone(copied, out),
+            Some(copied) => leavers.extend(self.session.messages.sender.put_copy_alone(copied, out)),
             None if self.is_quick_for(now, id, waiting) => {
                 let portion = Portion { chunk: room, levels, now: self.clock.since_begin(now), chance };
-                let beside =
-                    waiting > LITTLE || self.paths.get(id).is_none_or(|path| path.figures.has_room());
-                self.session.put_datagram(portion, beside, &mut self.pacing, out, &mut self.events)
+                let most = if is_full { 1 } else { MOST_TOGETHER };
+                let together = Together { room, most, out: &mut *out, leavers: &mut leavers };
+                is_full |= self.session.put_datagram_run(portion, &self.pacing, together) == Ran::Full;
+                if leavers.is_empty() {
+                    let path = self.paths.get(id);
+                    let beside = waiting > LITTLE || path.is_none_or(|path| path.figures.has_room());
+                    let (pacing, events) = (&mut self.pacing, &mut self.events);
+                    leavers.extend(self.session.put_datagram(portion, beside, pacing, out, events));
+                }
             }
-            None => None,
-        };
-        let Some(leaver) = leaver else {
+            None => {}
+        }
+        if leavers.is_empty() {
             out.truncate(before);
             return false;
-        };
-        let mut leavers = smallvec![leaver];
-        if may_share && self.session.identity.both_take_datagram_bundles() {
+        }
+        if !is_full {
             self.fill_datagram(now, levels, chance, before, &mut leavers, out);
         }
         let bytes = (out.len() - before) as u64;
@@ -118,7 +125,7 @@ impl Connection {
         levels: Levels,
         chance: Chance,
         begin: usize,
-        leavers: &mut SmallVec<[Leaver; 1]>,
+        leavers: &mut Leavers,
         out: &mut Vec<u8>,
     ) {
         let age = self.clock.since_begin(now);
@@ -131,6 +138,17 @@ impl Connection {
             }
             let chance = Chance { datagram: chance.datagram.saturating_sub(taken), ..chance };
             let portion = Portion { chunk: chance.datagram, levels, now: age, chance };
+            let (known, most) = (leavers.len(), MOST_TOGETHER - leavers.len());
+            let together = Together { room: chance.datagram, most, out: &mut *out, leavers: &mut *leavers };
+            match self.session.put_datagram_run(portion, &self.pacing, together) {
+                Ran::Full => return,
+                Ran::In => {
+                    let bytes = leavers[known..].iter().map(|leaver| leaver.size.max(1)).sum();
+                    waiting = waiting.saturating_sub(bytes);
+                    continue;
+                }
+                Ran::Not => {}
+            }
             let beside = beside || waiting > LITTLE;
             let put = self.session.put_datagram(portion, beside, &mut self.pacing, out, &mut self.events);
             let Some(leaver) = put else { return };
@@ -233,8 +251,12 @@ impl Connection {
         if path.is_suspect() && path.liveness.revives_by_hearing() {
             self.note_progress(id, now);
         }
-        let mut fresh = messages.into_iter().filter(|_| fresh);
-        fresh.try_for_each(|message| self.session.messages.take_piece(message, &mut self.events))
+        if fresh {
+            for message in &messages {
+                self.session.messages.take_piece(*message, &mut self.events)?;
+            }
+        }
+        Ok(())
     }
 
     /// The peer tells in a datagram what it has.
@@ -273,7 +295,7 @@ impl Connection {
         let answered = path.datagrams.leaving.answer(now, round_trip, came, promptly)?;
         let age = self.clock.since_begin(now);
         for flying in &answered.arrived {
-            self.session.messages.sender.delivered(age, flying.id, 0..flying.size, &mut self.events);
+            self.session.messages.sender.all_delivered(age, flying.ids(), &mut self.events);
         }
         self.datagrams_lost(&answered.lost);
         Ok(!answered.arrived.is_empty())
@@ -282,7 +304,7 @@ impl Connection {
     pub(super) fn datagrams_lost(&mut self, lost: &[Flying]) {
         // What was late has gone again.
         for flying in lost.iter().filter(|flying| !flying.repeated) {
-            self.session.messages.sender.come_back(flying.id, 0..flying.size, &mut self.events);
+            self.session.messages.sender.all_come_back(flying.ids(), &mut self.events);
         }
     }
 

@@ -67,6 +67,7 @@ impl Connection {
         self.send(now, Some(drop), flow, data, options)
     }
 
+    #[inline]
     fn send(
         &mut self,
         now: Instant,
@@ -214,12 +215,9 @@ impl Connection {
     }
 
     /// Why nothing can be sent any more.
+    #[inline]
     fn why_no_messages(&self) -> Option<CloseCode> {
-        self.session
-            .ending
-            .word()
-            .map(|(code, _)| code)
-            .or_else(|| self.end_reason().map(|(_, code, _)| code))
+        self.session.ending.code()
     }
 
     /// What has become stale dies, and what was held back may go.

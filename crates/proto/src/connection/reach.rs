@@ -30,6 +30,24 @@ impl Reach {
         Self { heard: now, outage: Some(Outage { since: now, told: None }), followed: false }
     }
 
+    /// What it knows: when the peer was heard, since when no path works, and when that was told.
+    pub(super) fn moments(&self) -> [Option<Instant>; 3] {
+        let since = self.outage.as_ref().map(|outage| outage.since);
+        [Some(self.heard), since, self.outage.as_ref().and_then(|outage| outage.told)]
+    }
+
+    /// Somebody follows an outage while it lasts.
+    pub(super) fn is_followed(&self) -> bool {
+        self.followed
+    }
+
+    /// The one that knew this, of a connection that began at `origin`.
+    pub(super) fn knowing(origin: Instant, moments: [Option<Instant>; 3], followed: bool) -> Self {
+        let [heard, since, told] = moments;
+        let outage = since.map(|since| Outage { since, told });
+        Self { heard: heard.unwrap_or(origin), outage, followed }
+    }
+
     pub(super) fn hear(&mut self, now: Instant) {
         self.heard = now;
     }

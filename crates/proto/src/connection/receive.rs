@@ -105,18 +105,22 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the next frame if it is one of those that come all the time. No [`Frame`] is made of them: it
-    /// would be moved about with room for the largest.
+    /// Takes the next frame if it is one of those that come all the time, and those behind it if they are all
+    /// messages. No [`Frame`] is made of them: it would be moved about with room for the largest.
     fn take_frequent(
         &mut self,
         now: Instant,
         id: PathId,
         reader: &mut Reader<'_>,
     ) -> Result<Option<Taken>, ProtocolError> {
-        if let Some(piece) = frame::piece(reader)? {
+        let mut taken = None;
+        while let Some(piece) = frame::piece(reader)? {
             let flowing = !piece.data.is_empty();
+            taken.get_or_insert(Taken { eliciting: true, flowing }).flowing |= flowing;
             self.session.messages.take_piece(piece, &mut self.events)?;
-            return Ok(Some(Taken { eliciting: true, flowing }));
+        }
+        if taken.is_some() {
+            return Ok(taken);
         }
         if let Some(acks) = frame::acks(reader)? {
             self.take_acks(now, id, acks)?;

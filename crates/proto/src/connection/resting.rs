@@ -1,6 +1,7 @@
 //! A connection that waits for its peer without any path, packed into the bytes of its snapshot: an endpoint may
 //! keep thousands of them.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use super::Connection;
@@ -18,6 +19,24 @@ use crate::stream::Pool;
 /// What is due within this keeps it awake: whoever looks after those that rest may look that seldom.
 const LEAST_REST: Duration = Duration::from_secs(600);
 
+/// A point in time, or none, as nanoseconds since the connection began: half as large as an [`Instant`].
+#[derive(Debug, Clone, Copy)]
+struct Moment(Option<NonZeroU64>);
+
+impl Moment {
+    fn of(at: Option<Instant>, origin: Instant) -> Self {
+        Self(at.and_then(|at| {
+            let nanos = at.saturating_duration_since(origin).as_nanos();
+            // One more, because none was before.
+            NonZeroU64::new(u64::try_from(nanos).unwrap_or(u64::MAX).saturating_add(1))
+        }))
+    }
+
+    fn at(self, origin: Instant) -> Option<Instant> {
+        self.0.and_then(|nanos| origin.checked_add(Duration::from_nanos(nanos.get() - 1)))
+    }
+}
+
 /// A connection that rests: its [snapshot](Connection::snapshot), and what is not in there.
 #[derive(Debug)]
 pub struct Resting {
@@ -25,15 +44,17 @@ pub struct Resting {
     /// What the configuration says: the largest window, what may wait unsent, and the buffers for sending.
     limits: [u64; 4],
     pool: Pool,
-    contact: Contact,
-    reach: Reach,
+    contact: [Moment; 2],
+    reach: [Moment; 3],
+    /// Somebody follows outages.
+    followed: bool,
     sharing: Sharing,
     /// When the connection was how old. (When it was told the time last is in the snapshot.)
     origin: Instant,
     age: Duration,
     joined: u64,
     buffered: u64,
-    deadline: Option<Instant>,
+    deadline: Moment,
 }
 
 impl Connection {
@@ -75,18 +96,21 @@ impl Connection {
         }
         let Limits { window, unsent, ref pool, .. } = *self.session.streams.limits();
         let [stream_send_buffer, send_buffer] = self.session.streams.send_limits();
+        let origin = self.clock.origin();
+        let moment = |at| Moment::of(at, origin);
         Some(Resting {
             snapshot,
             limits: [window, unsent, stream_send_buffer, send_buffer],
             pool: pool.clone(),
-            contact: self.contact,
-            reach: self.reach,
+            contact: self.contact.moments().map(moment),
+            reach: self.reach.moments().map(moment),
+            followed: self.reach.is_followed(),
             sharing: self.sharing,
-            origin: self.clock.origin(),
-            age: self.clock.since_begin(self.clock.origin()),
+            origin,
+            age: self.clock.since_begin(origin),
             joined: self.joined,
             buffered: self.buffered(),
-            deadline: self.poll_timeout(),
+            deadline: moment(self.poll_timeout()),
         })
     }
 }
@@ -108,7 +132,9 @@ impl Resting {
         let read = Connection::read_back(config, &self.snapshot, self.origin, |_| true);
         #[expect(clippy::expect_used, reason = "nobody else had the bytes since they were written")]
         let mut connection = read.expect("a snapshot of this process");
-        (connection.contact, connection.reach) = (self.contact, self.reach);
+        connection.contact = Contact::knowing(self.contact.map(|moment| moment.at(self.origin)));
+        let moments = self.reach.map(|moment| moment.at(self.origin));
+        connection.reach = Reach::knowing(self.origin, moments, self.followed);
         connection.sharing = self.sharing;
         connection.clock.begin_again(self.origin, self.age);
         (connection.joined, connection.events) = (self.joined, Events::default());
@@ -118,18 +144,39 @@ impl Resting {
     /// When it has to be woken, whatever happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.deadline
+        self.deadline.at(self.origin)
     }
 
     /// As [`Connection::detached_since`].
     #[must_use]
     pub fn detached_since(&self) -> Option<Instant> {
-        self.contact.detached_since()
+        let [detached_since, _] = self.contact;
+        detached_since.at(self.origin)
     }
 
     /// As [`Connection::buffered`].
     #[must_use]
     pub fn buffered(&self) -> u64 {
         self.buffered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_the_same_to_the_nanosecond_and_none_stays_none() {
+        let origin = Instant::now();
+        for nanos in [0, 1, 999_999_999, u64::MAX / 4] {
+            let at = origin + Duration::from_nanos(nanos);
+            assert_eq!(Moment::of(Some(at), origin).at(origin), Some(at));
+        }
+        assert_eq!(Moment::of(None, origin).at(origin), None);
+    }
+
+    #[test]
+    fn what_rests_takes_three_cache_lines_beside_its_snapshot() {
+        assert!(size_of::<Resting>() <= 192, "{}", size_of::<Resting>());
     }
 }

@@ -53,6 +53,7 @@ impl Events {
         }
     }
 
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<Event> {
         let event = self.queue.pop_front()?;
         self.by_id &= !self.queue.is_empty();

@@ -8,12 +8,14 @@ use crate::params::{MAX_NOTICE_ADDRESSES, encode_address};
 use crate::varint;
 
 /// Appends `type | length | body`. Bodies below 16 KiB only; their length takes two bytes.
+#[inline]
 pub(crate) fn put(out: &mut Vec<u8>, kind: u64, body: impl FnOnce(&mut Vec<u8>)) {
     varint::write(out, kind);
     put_length_prefixed(out, body);
 }
 
 /// Appends a two-byte varint length and the body.
+#[inline]
 pub(crate) fn put_length_prefixed(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&[0, 0]);

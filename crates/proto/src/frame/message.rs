@@ -46,6 +46,7 @@ pub struct Skip {
 }
 
 impl MessageHeader {
+    #[inline]
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         varint::write(out, self.flow);
         varint::write(out, self.number);
@@ -66,6 +67,7 @@ impl MessageHeader {
         }
     }
 
+    #[inline]
     fn decode(b: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let flow = b.varint()?;
         if flow >= MAX_FLOWS {
@@ -115,6 +117,7 @@ pub(crate) struct Piece<'a> {
 
 /// Takes the next frame if it is a message or a piece of one. Another one stays, for
 /// [`step`](super::step).
+#[inline]
 pub(crate) fn piece<'a>(reader: &mut Reader<'a>) -> Result<Option<Piece<'a>>, DecodeError> {
     if reader.is_empty() {
         return Ok(None);
@@ -129,6 +132,7 @@ pub(crate) fn piece<'a>(reader: &mut Reader<'a>) -> Result<Option<Piece<'a>>, De
     decode_piece(of, &mut body).map(Some)
 }
 
+#[inline]
 fn decode_piece<'a>(of: u64, b: &mut Reader<'a>) -> Result<Piece<'a>, DecodeError> {
     let header = MessageHeader::decode(b)?;
     if of == kind::MESSAGE {

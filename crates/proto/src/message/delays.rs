@@ -24,6 +24,7 @@ pub struct Delays {
 
 impl Delays {
     /// Counts one.
+    #[inline]
     pub(crate) fn note(&mut self, delay: Duration) {
         if self.buckets.is_empty() {
             self.buckets = vec![0; BUCKETS];
@@ -99,8 +100,9 @@ impl Delays {
     }
 }
 
+#[inline]
 fn bucket_of(delay: Duration) -> usize {
-    let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+    let micros = delay.as_secs().saturating_mul(1_000_000).saturating_add(delay.subsec_micros().into());
     if micros < STEPS {
         return micros as usize;
     }

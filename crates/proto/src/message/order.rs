@@ -80,6 +80,7 @@ impl<T> Order<T> {
     }
 
     /// A message of an [admitted](Self::admits) epoch is there. [`next`](Self::next) has what follows.
+    #[inline]
     pub(super) fn arrive(&mut self, reliable: bool, epoch: u64, index: u64, item: T) -> Verdict<T> {
         let index = if reliable { END } else { index.min(END - 1) };
         if (epoch, index) < (self.epoch, self.index) {
@@ -105,6 +106,7 @@ impl<T> Order<T> {
         }
     }
 
+    #[inline]
     fn pass(&mut self, index: u64) {
         if index < END {
             self.index = index + 1;
@@ -115,6 +117,7 @@ impl<T> Order<T> {
     }
 
     /// Returns the next one that has waited and whose turn it is now.
+    #[inline]
     pub(super) fn next(&mut self) -> Option<T> {
         loop {
             let first = self.waiting.first_entry().filter(|entry| entry.key().0 <= self.epoch);

@@ -69,6 +69,7 @@ struct Parts {
 
 impl Outgoing {
     /// The message has at most [`MAX_MESSAGE`] bytes.
+    #[inline]
     pub(super) fn new(flow: FlowId, tag: Option<Tag>, turn: u64, data: Vec<u8>) -> Self {
         Self {
             flow,
@@ -92,11 +93,13 @@ impl Outgoing {
         }
     }
 
+    #[inline]
     pub(super) fn tag(&self) -> Option<Tag> {
         self.tag.map(|tag| Tag(tag.get() - 1))
     }
 
     /// Its number in the flow, once a part of it was sent.
+    #[inline]
     pub(super) fn number(&self) -> Option<u64> {
         self.number.map(|number| number.get() - 1)
     }
@@ -104,6 +107,12 @@ impl Outgoing {
     /// A part of it is sent.
     pub(super) fn set_number(&mut self, number: Option<u64>) {
         self.number = number.and_then(one_more);
+    }
+
+    /// All of it is sent at once, under this number.
+    #[inline]
+    pub(super) fn begin_whole(&mut self, number: u64) {
+        (self.number, self.next) = (one_more(number), self.size);
     }
 
     fn parts(&mut self) -> &mut Parts {
@@ -116,38 +125,46 @@ impl Outgoing {
     }
 
     /// The first part that goes again.
+    #[inline]
     fn goes_again(&self) -> Option<Range<u64>> {
         self.parts.as_ref()?.again.first()
     }
 
+    #[inline]
     pub(super) fn size(&self) -> u64 {
         self.size.into()
     }
 
     /// What it costs in credit, and takes of its queue.
+    #[inline]
     pub(super) fn cost(&self) -> u64 {
         cost(self.size())
     }
 
+    #[inline]
     pub(super) fn is_begun(&self) -> bool {
         self.number.is_some()
     }
 
     /// Every byte was sent once.
+    #[inline]
     pub(super) fn is_wholly_sent(&self) -> bool {
         self.is_begun() && self.next == self.size
     }
 
     /// Something is to be sent, for the first time or again.
+    #[inline]
     pub(super) fn wants_to_send(&self) -> bool {
         self.fate.is_none() && (!self.is_wholly_sent() || self.wants_again())
     }
 
+    #[inline]
     pub(super) fn wants_again(&self) -> bool {
         self.fate.is_none() && self.goes_again().is_some()
     }
 
     /// Bytes to send, at least one if there is anything.
+    #[inline]
     pub(super) fn to_send(&self) -> u64 {
         match self.wants_to_send() {
             true => {
@@ -170,6 +187,7 @@ impl Outgoing {
         piece
     }
 
+    #[inline]
     pub(super) fn bytes(&self, range: &Range<u64>) -> &[u8] {
         self.data.get(range.start as usize..range.end as usize).unwrap_or_default()
     }
@@ -253,6 +271,7 @@ impl Outgoing {
     }
 
     /// SKIP is on its way, or has to go.
+    #[inline]
     pub(super) fn is_skipped(&self) -> bool {
         self.skipping != Skipping::No
     }
@@ -262,7 +281,16 @@ impl Outgoing {
         self.skipping == Skipping::Sent
     }
 
+    /// Every byte was sent once, under no tag and in no group, and nothing more is known of it: when the peer
+    /// has it there is nothing else to clear away.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        let is_alone = self.tag.is_none() && self.place.is_none() && self.parts.is_none();
+        is_alone && self.fate.is_none() && !self.told && !self.is_skipped() && self.is_wholly_sent()
+    }
+
     /// Bytes that it holds.
+    #[inline]
     pub(super) fn held(&self) -> u64 {
         self.data.len() as u64
     }
@@ -279,6 +307,7 @@ impl Outgoing {
     }
 
     /// The first byte that was never sent.
+    #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next.into()
     }

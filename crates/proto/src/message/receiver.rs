@@ -2,19 +2,20 @@
 //! queue for the application.
 
 mod ahead;
+mod inflow;
 mod snapshot;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use self::ahead::Ahead;
+use self::inflow::{Inflow, OrderOf, TAKES_NONE, check_epoch, order_of, place_of};
 use super::credit::RecvCredit;
 use super::order::{Order, Verdict};
 use super::partial::{MAX_PIECES, Partial};
-use super::seen::Seen;
 use super::{Class, FlowId, JOURNAL_FLOWS, Message, Tag, cost};
 use crate::error::ProtocolError;
 use crate::event::{Event, Events};
-use crate::frame::{MessageHeader, Place, Skip};
+use crate::frame::{MessageHeader, Skip};
 
 /// A message that is whole.
 #[derive(Debug)]
@@ -34,21 +35,6 @@ impl Whole {
         let Self { flow, class, tag, data } = self;
         Message { flow: FlowId(flow), class, tag, data }
     }
-}
-
-/// One of the peer's flows.
-#[derive(Debug)]
-struct Inflow {
-    class: Class,
-    /// Messages that arrived whole, or will not come.
-    settled: Seen,
-}
-
-/// Who shares an order: a flow alone, or a group of flows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum OrderOf {
-    Flow(u64),
-    Group(u64),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -100,7 +86,8 @@ impl Arrived {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     flows: BTreeMap<u64, Inflow>,
-    orders: BTreeMap<OrderOf, Order<Whole>>,
+    /// Those of groups.
+    groups: BTreeMap<u64, Order<Whole>>,
     /// Messages of which a part is here, by flow and number.
     partial: BTreeMap<(u64, u64), Partial>,
     /// Pieces of them that lie apart from each other.
@@ -121,7 +108,7 @@ impl Receiver {
     pub(crate) fn new(window: u64) -> Self {
         Self {
             flows: BTreeMap::new(),
-            orders: BTreeMap::new(),
+            groups: BTreeMap::new(),
             partial: BTreeMap::new(),
             pieces: 0,
             arrived: Arrived::default(),
@@ -167,6 +154,9 @@ impl Receiver {
         data: &[u8],
         events: &mut Events,
     ) -> Result<(), ProtocolError> {
+        if data.len() as u64 == size && self.partial.is_empty() && header.place.is_none() {
+            return self.at_once(&header, data, events);
+        }
         let key = (header.flow, header.number);
         if self.is_settled(header.flow, header.number, header.class)? {
             self.counts.duplicates += 1;
@@ -204,6 +194,57 @@ impl Receiver {
         Ok(())
     }
 
+    /// A message of no group arrives in one piece, while no other is here in part: what takes most of the
+    /// time where many come.
+    #[inline]
+    fn at_once(
+        &mut self,
+        header: &MessageHeader,
+        data: &[u8],
+        events: &mut Events,
+    ) -> Result<(), ProtocolError> {
+        let MessageHeader { flow, number, class, tag, .. } = *header;
+        if !self.open {
+            return Err(ProtocolError::Message(flow, TAKES_NONE));
+        }
+        let inflow = self.flows.entry(flow).or_insert_with(|| Inflow::new(class));
+        if inflow.is_settled(flow, number, class)? {
+            self.counts.duplicates += 1;
+            return Ok(());
+        }
+        let (_, epoch, index) = place_of(header);
+        if class.sequenced {
+            // Its number is admitted, but messages before it may have had their places in a group.
+            check_epoch(flow, inflow.order.as_deref(), epoch)?;
+        }
+        self.credit.receive(cost(data.len() as u64))?;
+        inflow.settled.insert(number);
+        self.counts.received += 1;
+        self.held += data.len() as u64;
+        let whole = Whole { flow, class, tag, data: data.to_vec() };
+        if !class.sequenced {
+            self.arrived.deliver(whole, events);
+            return Ok(());
+        }
+        let order = inflow.order.get_or_insert_default();
+        match order.arrive(class.reliable, epoch, index, whole) {
+            Verdict::Deliver(whole) => {
+                self.arrived.deliver(whole, events);
+                self.arrived.deliver_from(order, events);
+            }
+            Verdict::Stale(whole) => self.discard(&whole),
+            Verdict::Waits => {}
+        }
+        Ok(())
+    }
+
+    /// A message came too late.
+    fn discard(&mut self, whole: &Whole) {
+        self.counts.discarded += 1;
+        self.held -= whole.data.len() as u64;
+        self.give_back(whole.cost());
+    }
+
     /// A message will not come, or not whole.
     pub(crate) fn skip(&mut self, skip: Skip, events: &mut Events) -> Result<(), ProtocolError> {
         let Skip { header, size } = skip;
@@ -225,7 +266,7 @@ impl Receiver {
         self.settle(header.flow, header.number);
         if header.class.sequenced && header.class.reliable {
             let (of, epoch, _) = place_of(&header);
-            let order = self.orders.entry(of).or_default();
+            let order = order_of(&mut self.flows, &mut self.groups, of, header.class);
             order.skip(epoch);
             self.arrived.deliver_from(order, events);
         }
@@ -234,31 +275,24 @@ impl Receiver {
 
     fn is_settled(&mut self, flow: u64, number: u64, class: Class) -> Result<bool, ProtocolError> {
         if !self.open {
-            return Err(ProtocolError::Message(flow, "this side said that it takes no messages"));
+            return Err(ProtocolError::Message(flow, TAKES_NONE));
         }
-        let inflow = self.flows.entry(flow).or_insert(Inflow { class, settled: Seen::default() });
-        if inflow.class != class {
-            return Err(ProtocolError::Message(flow, "the class of a flow cannot change"));
-        }
-        if !inflow.settled.admits(number) {
-            return Err(ProtocolError::Message(flow, "too many messages of a flow are without an end"));
-        }
-        Ok(inflow.settled.contains(number))
+        self.flows.entry(flow).or_insert_with(|| Inflow::new(class)).is_settled(flow, number, class)
     }
 
     fn check_place(&self, header: &MessageHeader) -> Result<(), ProtocolError> {
-        if !header.class.sequenced || header.place.is_none() {
+        if !header.class.sequenced {
             return Ok(());
         }
-        let (of, epoch, _) = place_of(header);
-        let order = self.orders.get(&of);
-        if !order.map_or(epoch < super::NUMBER_WINDOW, |order| order.admits(epoch)) {
-            return Err(ProtocolError::Message(
-                header.flow,
-                "too many messages of a group are without an end",
-            ));
+        match place_of(header) {
+            (OrderOf::Flow(flow), epoch, _) => {
+                let order = self.flows.get(&flow).and_then(|inflow| inflow.order.as_deref());
+                check_epoch(header.flow, order, epoch)
+            }
+            (OrderOf::Group(group), epoch, _) => {
+                check_epoch(header.flow, self.groups.get(&group), epoch)
+            }
         }
-        Ok(())
     }
 
     fn settle(&mut self, flow: u64, number: u64) {
@@ -276,17 +310,13 @@ impl Receiver {
             return self.arrived.deliver(whole, events);
         }
         let (of, epoch, index) = place_of(&header);
-        let order = self.orders.entry(of).or_default();
+        let order = order_of(&mut self.flows, &mut self.groups, of, class);
         match order.arrive(class.reliable, epoch, index, whole) {
             Verdict::Deliver(whole) => {
                 self.arrived.deliver(whole, events);
                 self.arrived.deliver_from(order, events);
             }
-            Verdict::Stale(whole) => {
-                self.counts.discarded += 1;
-                self.held -= whole.data.len() as u64;
-                self.give_back(whole.cost());
-            }
+            Verdict::Stale(whole) => self.discard(&whole),
             Verdict::Waits => {}
         }
     }
@@ -317,8 +347,16 @@ impl Receiver {
 
     /// Messages that are here in part, that wait for others, or that wait to be taken.
     pub(crate) fn len(&self) -> usize {
-        let waiting: usize = self.orders.values().map(Order::len).sum();
+        let waiting: usize = self.orders().map(|(_, order)| order.len()).sum();
         self.partial.len() + waiting + self.arrived.len()
+    }
+
+    /// All orders: those of flows, then those of groups.
+    fn orders(&self) -> impl Iterator<Item = (OrderOf, &Order<Whole>)> {
+        let flows = self.flows.iter();
+        let of_flows =
+            flows.filter_map(|(flow, inflow)| Some((OrderOf::Flow(*flow), inflow.order.as_deref()?)));
+        of_flows.chain(self.groups.iter().map(|(group, order)| (OrderOf::Group(*group), order)))
     }
 
     /// What was given back of the peer's credit.
@@ -335,15 +373,6 @@ impl Receiver {
     pub(crate) fn add_to(&self, stats: &mut super::MessageStats) {
         let Counts { received, discarded, duplicates } = self.counts;
         (stats.received, stats.discarded, stats.duplicates) = (received, discarded, duplicates);
-    }
-}
-
-/// Where a sequenced message stands, and in whose order.
-fn place_of(header: &MessageHeader) -> (OrderOf, u64, u64) {
-    match header.place {
-        Some(Place { group, epoch, index }) => (OrderOf::Group(group.into()), epoch, index),
-        None if header.class.reliable => (OrderOf::Flow(header.flow), header.number, 0),
-        None => (OrderOf::Flow(header.flow), 0, header.number),
     }
 }
 

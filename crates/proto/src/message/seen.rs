@@ -24,16 +24,19 @@ impl Seen {
     }
 
     /// Returns the lowest number that is missing.
+    #[inline]
     pub(crate) fn lowest(&self) -> u64 {
         let begun = self.words.front().map_or(0, |word| u64::from(word.trailing_ones()));
         self.full * WORD + begun
     }
 
     /// Whether the number lies so close to the lowest missing one that it may be used.
+    #[inline]
     pub(crate) fn admits(&self, number: u64) -> bool {
         number < self.lowest() + NUMBER_WINDOW
     }
 
+    #[inline]
     pub(crate) fn contains(&self, number: u64) -> bool {
         match (number / WORD).checked_sub(self.full) {
             None => true,
@@ -42,6 +45,7 @@ impl Seen {
     }
 
     /// Adds a number. False if it was in the set, or is not [admitted](Self::admits), and so costs too much.
+    #[inline]
     pub(crate) fn insert(&mut self, number: u64) -> bool {
         let Some(word) = (number / WORD).checked_sub(self.full).filter(|_| self.admits(number)) else {
             return false;

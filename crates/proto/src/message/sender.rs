@@ -2,11 +2,13 @@
 
 mod flows;
 mod leaving;
+mod runs;
 mod settling;
 mod snapshot;
 mod tally;
 
 pub(crate) use leaving::Chance;
+pub(crate) use runs::{Ran, Together};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use self::tally::Tally;
 use super::ascending::Ascending;
 use super::credit::SendCredit;
+use super::deadlines::Deadlines;
 use super::outgoing::Outgoing;
 use super::seen::Seen;
 use super::turns::{Levels, Turn, Turns};
@@ -100,7 +103,7 @@ pub(crate) struct Sender {
     turns: Turns,
     tags: BTreeSet<(FlowId, Tag, u64)>,
     /// When messages expire.
-    expiries: Ascending<(Duration, u64)>,
+    expiries: Deadlines,
     /// When lanes stop holding small messages back.
     wakes: BTreeSet<(Duration, usize)>,
     /// Messages of which the peer has to be told that they will not come.
@@ -125,7 +128,7 @@ impl Sender {
             next_turn: 0,
             turns: Turns::default(),
             tags: BTreeSet::new(),
-            expiries: Ascending::default(),
+            expiries: Deadlines::default(),
             wakes: BTreeSet::new(),
             skips: BTreeSet::new(),
             copies: VecDeque::new(),
@@ -147,10 +150,17 @@ impl Sender {
         options: SendOptions,
         events: &mut Events,
     ) -> Result<MessageId, Refused> {
-        let (drop, replace) = (replaces.unwrap_or_default(), replaces.is_some());
-        let replaced = if replace { options.tag.map(|tag| (id, tag)) } else { None };
-        let room = drop.iter().copied().chain(replaced);
-        if let Err(error) = self.check(id, data.len() as u64, replace, options, room) {
+        let Some(drop) = replaces else {
+            return match self.check(id, data.len() as u64, options, 0) {
+                Ok(()) => Ok(self.enqueue(now, id, data, options, None)),
+                Err(error) => Err(Refused { error, data }),
+            };
+        };
+        let Some(own) = options.tag else { return Err(Refused { error: SendError::NoTag, data }) };
+        let replaced = Some((id, own));
+        let freed = drop.iter().copied().chain(replaced).filter(|(flow, _)| *flow == id);
+        let freed = self.unsent_with_any(freed);
+        if let Err(error) = self.check(id, data.len() as u64, options, freed) {
             return Err(Refused { error, data });
         }
         for (flow, tag) in drop {
@@ -160,31 +170,21 @@ impl Sender {
         Ok(self.enqueue(now, id, data, options, turn))
     }
 
-    fn check(
-        &mut self,
-        id: FlowId,
-        size: u64,
-        replace: bool,
-        options: SendOptions,
-        freed: impl Iterator<Item = (FlowId, Tag)>,
-    ) -> Result<(), SendError> {
+    /// Whether a message may be sent once so much of its flow's queue is `freed`.
+    #[inline]
+    fn check(&mut self, id: FlowId, size: u64, options: SendOptions, freed: u64) -> Result<(), SendError> {
         let most = self.credit.largest();
-        match options.tag {
-            None if replace => return Err(SendError::NoTag),
-            Some(Tag(tag)) if tag > varint::MAX => return Err(SendError::Tag),
-            _ => {}
+        if options.tag.is_some_and(|Tag(tag)| tag > varint::MAX) {
+            return Err(SendError::Tag);
         }
-        let flow =
-            self.flows.get(id.0 as usize).filter(|flow| flow.open).ok_or(SendError::UnknownFlow(id))?;
+        let flow = self.flows.get_mut(id.0 as usize).filter(|flow| flow.open);
+        let flow = flow.ok_or(SendError::UnknownFlow(id))?;
         if size > most {
             return Err(SendError::TooLarge { size, most });
         }
-        let freed = if replace { self.unsent_with_any(freed.filter(|(flow, _)| *flow == id)) } else { 0 };
         let queued = flow.queued - freed;
         if queued > 0 && queued + cost(size) > flow.options.queue {
-            if let Some(flow) = self.flows.get_mut(id.0 as usize) {
-                flow.blocked = true;
-            }
+            flow.blocked = true;
             return Err(SendError::Full);
         }
         Ok(())
@@ -208,6 +208,7 @@ impl Sender {
         self.tags.range((flow, tag, 0)..=(flow, tag, u64::MAX)).map(|(_, _, id)| *id)
     }
 
+    #[inline]
     fn enqueue(
         &mut self,
         now: Duration,
@@ -234,7 +235,7 @@ impl Sender {
             self.tags.insert((flow, tag, id));
         }
         if let Some(deadline) = message.deadline {
-            self.expiries.insert((deadline, id));
+            self.expiries.insert(deadline, id);
         }
         let buffering = of.options.buffering;
         let queue = &mut self.lanes[lane];
@@ -248,7 +249,10 @@ impl Sender {
     /// Puts a lane in turn, unless what it has is held back.
     fn hold_back(&mut self, now: Duration, lane: usize, buffering: Duration) {
         let queue = &mut self.lanes[lane];
-        if buffering.is_zero() || queue.backlog >= FULL || queue.turn.waits() {
+        if queue.turn.waits() {
+            return;
+        }
+        if buffering.is_zero() || queue.backlog >= FULL {
             return self.activate(lane);
         }
         let at = now + buffering;
@@ -301,15 +305,15 @@ impl Sender {
 
     /// The next time at which [`run`](Self::run) has something to do.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        let expiry = self.expiries.first().map(|(at, _)| *at);
+        let expiry = self.expiries.first().map(|(at, _)| at);
         let wake = self.wakes.first().map(|(at, _)| *at);
         [expiry, wake].into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub(crate) fn run(&mut self, now: Duration, events: &mut Events) {
-        while let Some((at, id)) = self.expiries.first().copied().filter(|(at, _)| *at <= now) {
-            self.expiries.remove(&(at, id));
+        while let Some((at, id)) = self.expiries.first().filter(|(at, _)| *at <= now) {
+            self.expiries.remove(at, id);
             self.doom(id, Outcome::Expired, events);
         }
         while let Some((_, lane)) = self.wakes.first().copied().filter(|(at, _)| *at <= now) {

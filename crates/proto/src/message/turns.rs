@@ -108,6 +108,12 @@ impl Turns {
         self.levels[usize::from(level)].queue.get(others).map(|(_, who)| *who)
     }
 
+    /// Returns who waits at a level if nobody else does.
+    pub(crate) fn alone_at(&self, level: u8) -> Option<usize> {
+        let queue = &self.levels[usize::from(level)].queue;
+        queue.first().filter(|_| queue.get(1).is_none()).map(|(_, who)| *who)
+    }
+
     /// One that waits has its turn soon: it has sent little more for its weight than the next.
     pub(crate) fn is_near(&self, turn: &Turn) -> bool {
         let next = self.levels[usize::from(turn.level)].queue.first();
@@ -201,7 +207,9 @@ mod tests {
         let mut turns = Turns::default();
         let mut who = [Turn::new(3, 10), Turn::new(3, 30), Turn::new(3, 10)];
         turns.join(0, &mut who[0]);
+        assert_eq!((turns.alone_at(3), turns.alone_at(2)), (Some(0), None));
         turns.join(1, &mut who[1]);
+        assert_eq!(turns.alone_at(3), None);
         let run = |turns: &mut Turns, who: &mut [Turn; 3], rounds| {
             let mut sent = [0u32; 3];
             for _ in 0..rounds {

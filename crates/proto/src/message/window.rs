@@ -27,6 +27,7 @@ impl<T> Default for Window<T> {
 
 impl<T> Window<T> {
     /// Puts something in; quick if no higher number was in use before.
+    #[inline]
     pub(crate) fn insert(&mut self, number: u64, item: T) {
         if number < self.first {
             self.old.insert(number, item);
@@ -65,6 +66,7 @@ impl<T> Window<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.get(number).is_some()
     }
@@ -106,8 +108,16 @@ impl<T> Window<T> {
     }
 
     /// Empty places at the front go, and what keeps many empty places behind it moves.
+    #[inline]
     fn trim(&mut self) {
-        while self.row.front().is_some_and(Option::is_none) || self.row.len() > 2 * self.taken + SLACK {
+        loop {
+            while self.row.front().is_some_and(Option::is_none) {
+                drop(self.row.pop_front());
+                self.first += 1;
+            }
+            if self.row.len() <= 2 * self.taken + SLACK {
+                break;
+            }
             self.retire();
         }
         if self.row.is_empty() && self.row.capacity() > SLACK {

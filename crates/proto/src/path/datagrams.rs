@@ -8,7 +8,7 @@ mod leaving;
 use std::time::{Duration, Instant};
 
 pub(crate) use arriving::Arriving;
-pub(crate) use leaving::{Flying, Leaver, Leaving};
+pub(crate) use leaving::{Flying, Leaver, Leavers, Leaving};
 
 /// Both directions.
 #[derive(Debug)]

@@ -112,6 +112,13 @@ impl Ending {
         self.closing.as_ref().map(|c| (c.code, c.reason.clone()))
     }
 
+    /// The code with which this side closes, or with which the connection ended otherwise.
+    #[inline]
+    pub(crate) fn code(&self) -> Option<CloseCode> {
+        let closing = self.closing.as_ref().map(|closing| closing.code);
+        closing.or_else(|| self.close_reason().map(|(_, code, _)| code))
+    }
+
     /// How long this side has been closing.
     pub(crate) fn waits_since(&self) -> Wait {
         match self.closing.as_ref().map(|closing| closing.since) {

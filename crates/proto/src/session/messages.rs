@@ -10,7 +10,7 @@ use crate::event::Events;
 use crate::frame::{Frame, Piece};
 use crate::message::MessageStats;
 use crate::message::receiver::Receiver;
-use crate::message::sender::{Chance, Sender};
+use crate::message::sender::{Chance, Ran, Sender, Together};
 use crate::message::turns::{Ageing, LEVELS, Levels};
 use crate::pacing::Pacing;
 use crate::path::Leaver;
@@ -55,6 +55,7 @@ impl Messages {
     }
 
     /// Takes a message, or a piece of one.
+    #[inline]
     pub(crate) fn take_piece(&mut self, piece: Piece<'_>, events: &mut Events) -> Result<(), ProtocolError> {
         let Piece { header, size, offset, data } = piece;
         self.receiver.piece(header, size, offset, data, events)
@@ -190,6 +191,31 @@ impl Session {
         self.mixing.ageing.note(level, bytes, streams | messages);
         pacing.spend_at(level, bytes);
         Some(put)
+    }
+
+    /// Puts a run of messages into a datagram, while no stream and no other level waits, and nothing is
+    /// limited.
+    pub(crate) fn put_datagram_run(
+        &mut self,
+        portion: Portion,
+        pacing: &Pacing,
+        together: Together<'_>,
+    ) -> Ran {
+        let Portion { levels: open, now, chance, .. } = portion;
+        let messages = self.messages.sender.levels() & open;
+        if messages.count_ones() != 1 || self.streams.levels() != 0 || pacing.limits_any() {
+            return Ran::Not;
+        }
+        let (level, known) = (messages.trailing_zeros() as u8, together.out.len());
+        let Together { room, most, out, leavers } = together;
+        let together = Together { room, most, out: &mut *out, leavers };
+        let ran = self.messages.sender.put_run_alone(level, now, chance, together);
+        let bytes = (out.len() - known) as u64;
+        if bytes > 0 {
+            self.mixing.lead[usize::from(level)] = 0;
+            self.mixing.ageing.note(level, bytes, messages);
+        }
+        ran
     }
 
     /// Puts new data in, of streams and messages, until the segment is full, or has its portion, or nothing

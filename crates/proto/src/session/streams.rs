@@ -16,7 +16,7 @@ use super::stream_numbers::StreamNumbers;
 use crate::event::{Event, Events};
 use crate::ids::{Side, StreamId};
 use crate::params::Params;
-use crate::stream::{Pace, Pool, SendQueues, Stream, Turn};
+use crate::stream::{Pace, Pool, SendQueues, Stream};
 use arrivals::Arrivals;
 use marks::Marks;
 
@@ -76,7 +76,6 @@ pub(crate) struct Streams {
     map: BTreeMap<StreamId, Box<Stream>>,
     /// Streams with something to send, in turn.
     queue: SendQueues,
-    turn: Turn,
     /// Streams whose writer found no room.
     blocked_writers: BTreeSet<StreamId>,
     /// Somebody wanted to open a stream, and the peer allowed no more.
@@ -107,7 +106,6 @@ impl Streams {
             door: Door::Open,
             map: BTreeMap::new(),
             queue: SendQueues::default(),
-            turn: Turn::default(),
             blocked_writers: BTreeSet::new(),
             open_blocked: false,
             numbers,
@@ -251,14 +249,11 @@ impl Streams {
         }
     }
 
-    /// After a piece: puts a stream behind all others if it has more to send, or before them if its turn goes
-    /// on. True if it has more.
-    fn enqueue_again(&mut self, id: StreamId, goes_on: bool) -> bool {
+    /// After its turn: puts a stream behind all others if it has more to send. True if it has.
+    fn enqueue_again(&mut self, id: StreamId) -> bool {
         let level = self.queue_up(id);
-        match level {
-            Some(level) if goes_on => self.queue.push_next(level, id),
-            Some(level) => self.queue.push(level, id),
-            None => {}
+        if let Some(level) = level {
+            self.queue.push(level, id);
         }
         level.is_some()
     }

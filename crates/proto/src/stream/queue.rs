@@ -4,10 +4,7 @@ use std::collections::VecDeque;
 
 use crate::ids::StreamId;
 use crate::message::turns::Levels;
-use crate::segment::MAX_SEGMENT;
 
-/// A piece that has at least so many bytes fills most of a segment: paths that are given such are not slow.
-const FULL: usize = MAX_SEGMENT / 4 * 3;
 /// So many that have little to say may go before the next that has much.
 const PASSING: u8 = 4;
 
@@ -34,11 +31,6 @@ impl SendQueues {
     /// Puts a stream that had nothing to send and has little now before those that have much.
     pub(crate) fn push_brief(&mut self, level: u8, id: StreamId) {
         self.at(level).push_brief(id);
-    }
-
-    /// Puts a stream whose turn goes on before all others that have much.
-    pub(crate) fn push_next(&mut self, level: u8, id: StreamId) {
-        self.at(level).push_next(id);
     }
 
     fn at(&mut self, level: u8) -> &mut SendQueue {
@@ -84,22 +76,6 @@ impl SendQueues {
     }
 }
 
-/// The stream of a connection whose turn goes on. A turn is two segments where these are full: whoever reads many
-/// streams is woken, and passes bytes on, for each turn of each. Where segments are small it is one, so that
-/// nobody waits for long.
-#[derive(Debug, Default)]
-pub(crate) struct Turn(Option<StreamId>);
-
-impl Turn {
-    /// A stream has sent a piece of so many bytes. True if its turn goes on.
-    pub(crate) fn goes_on(&mut self, id: StreamId, bytes: usize) -> bool {
-        let is_second = self.0.take() == Some(id);
-        let goes_on = !is_second && bytes >= FULL;
-        self.0 = goes_on.then_some(id);
-        goes_on
-    }
-}
-
 /// Streams of one level.
 #[derive(Debug, Default)]
 struct SendQueue {
@@ -120,11 +96,6 @@ impl SendQueue {
     /// Puts a stream that had nothing to send and has little now before those that have much.
     fn push_brief(&mut self, id: StreamId) {
         self.brief.push_back(id);
-    }
-
-    /// Puts a stream before all others that have much.
-    fn push_next(&mut self, id: StreamId) {
-        self.turns.push_front(id);
     }
 
     /// Takes out the stream whose turn it is.
@@ -153,7 +124,6 @@ impl SendQueue {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -166,40 +136,6 @@ mod tests {
         queue.push_brief(StreamId(9));
         let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|id| id.0).collect();
         assert_eq!(order, [9, 2, 3, 1]);
-    }
-
-    /// The order in which three streams send so many pieces of so many bytes.
-    fn order(bytes: usize, pieces: usize) -> Vec<u64> {
-        let (mut queue, mut turn) = (SendQueue::default(), Turn::default());
-        (1..=3).for_each(|id| queue.push(StreamId(id)));
-        let mut send = || {
-            let id = queue.pop().unwrap();
-            if turn.goes_on(id, bytes) {
-                queue.push_next(id)
-            } else {
-                queue.push(id)
-            }
-            id.0
-        };
-        (0..pieces).map(|_| send()).collect()
-    }
-
-    #[test]
-    fn downloads_take_turns_of_two_full_segments_and_of_one_where_they_are_small() {
-        assert_eq!(order(FULL, 8), [1, 1, 2, 2, 3, 3, 1, 1]);
-        assert_eq!(order(FULL - 1, 4), [1, 2, 3, 1]);
-    }
-
-    #[test]
-    fn an_answer_goes_before_the_second_half_of_a_turn() {
-        let (mut queue, mut turn) = (SendQueue::default(), Turn::default());
-        (1..=2).for_each(|id| queue.push(StreamId(id)));
-        let first = queue.pop().unwrap();
-        assert!(turn.goes_on(first, FULL));
-        queue.push_next(first);
-        queue.push_brief(StreamId(9));
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|id| id.0).collect();
-        assert_eq!(order, [9, 1, 2]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::target::{self, Target};
 use super::tunnel::{Agreed, Asked, CONNECT, Far, Slot, Tunnel};
 use super::{Counts, Proxy, fields, own_key, passing};
-use crate::Destination;
+use crate::{Destination, Upstream};
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -129,7 +129,15 @@ fn expected(proxy: &Proxy, to: &Destination) -> Intents {
 /// Opens a tunnel: a session, where there is a gateway that keeps them.
 async fn open(proxy: &Proxy, to: Destination, client: OnUpgrade) -> Result<Tunnel, Problem> {
     let late = || Problem::late(format!("{to} is not reached in time"));
-    let upstream = proxy.origins.upstream();
+    let intents = expected(proxy, &to);
+    let chosen = match proxy.origins.upstream().choose(&to, &intents) {
+        Some(choosing) => Some(tokio::time::timeout(CONNECT, choosing).await.map_err(|_| late())??),
+        None => None,
+    };
+    let upstream: &dyn Upstream = match &chosen {
+        Some(chosen) => &**chosen,
+        None => proxy.origins.upstream(),
+    };
     let opened = match upstream.session(&to) {
         Some(opening) => tokio::time::timeout(CONNECT, opening).await.map_err(|_| late())??,
         None => None,
@@ -138,7 +146,6 @@ async fn open(proxy: &Proxy, to: Destination, client: OnUpgrade) -> Result<Tunne
         tracing::debug!(%to, by, session = %session.id(), "a tunnel");
         return Ok(Tunnel::in_session(to, client, session));
     }
-    let intents = expected(proxy, &to);
     let reached = tokio::time::timeout(CONNECT, upstream.reach(&to, &intents)).await;
     let reached = reached.map_err(|_| late())??;
     tracing::debug!(%to, by = reached.by, "a tunnel");

@@ -72,6 +72,15 @@ impl Decided {
         interfaces.next().is_some_and(|first| interfaces.any(|other| other != first))
     }
 
+    /// How many bytes to ask for first, to learn a size, where that is so many at least. Over a connection
+    /// that is open already it is what comes in a round trip: as long would be waited for the rest, with
+    /// nothing on the network. A new connection brings no more at first than its window.
+    pub(super) fn first_step(&self, least: u64, most: u64) -> u64 {
+        let best = self.routes.first().map(|route| &route.way).filter(|way| way.reuse.is_some());
+        let comes = best.and_then(|way| way.round_trip);
+        comes.map_or(least, |bytes| bytes.min(most).max(least))
+    }
+
     /// The network of the best route; it has no name where nobody chose it.
     pub(super) fn network(&self) -> &str {
         self.routes.first().map_or("", |route| &route.way.interface)
@@ -131,6 +140,27 @@ mod tests {
             destination: Some("192.0.2.9:80".parse().unwrap()),
             ..Way::default()
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_first_over_an_open_connection_fills_a_round_trip_of_its_network() {
+        let step = |reuse, round_trip| {
+            let way = Way { round_trip, ..way(reuse, "wlan0") };
+            let decided = Decided::by(Route::of(way, Instant::now(), &[]));
+            decided.first_step(14_000, 256 << 10)
+        };
+        assert_eq!(step(Some(1), Some(100_000)), 100_000);
+        assert_eq!(step(Some(1), Some(2_500)), 14_000, "near and slow");
+        assert_eq!(step(Some(1), Some(u64::MAX)), 256 << 10);
+        assert_eq!(step(Some(1), None), 14_000);
+        assert_eq!(step(None, Some(100_000)), 14_000, "its window has to grow first");
+        assert_eq!(Decided::default().first_step(14_000, 256 << 10), 14_000);
+        let open = Decided::by(Route::of(
+            Way { round_trip: Some(100_000), ..way(Some(1), "wlan0") },
+            Instant::now(),
+            &[],
+        ));
+        assert_eq!(open.first_step(14_000, 0), 14_000, "never more, as was set");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod looking;
 
 use super::body::Body;
+use super::budget::Share;
 use super::decided::Decided;
 use super::exchange::{Make, Outgoing, exchange_on};
 use super::fields;
@@ -49,6 +50,25 @@ pub(super) fn is_for_all(head: &Parts) -> bool {
     head.method == Method::GET && !says_more && !has_body
 }
 
+/// What is asked for first.
+struct First {
+    bytes: u64,
+    /// Of the memory for what waits, where it is more than the first step.
+    share: Option<Share>,
+}
+
+/// Bytes that have a share of the memory until they are gone.
+struct Held {
+    bytes: Bytes,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// An object that a client asks for.
 pub(super) struct Download {
     proxy: Arc<Proxy>,
@@ -74,7 +94,8 @@ impl Download {
         self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
         if step > 0 && self.may_come_in_parts() {
             // On the heap: most objects come whole, and have no need of the memory.
-            return Box::pin(self.in_two_steps(step)).await;
+            let first = self.first();
+            return Box::pin(self.in_two_steps(first)).await;
         }
         self.was_alone = step > 0 && !self.decided.has_choice();
         self.whole().await
@@ -87,8 +108,18 @@ impl Download {
         self.decided.has_choice() && has_room && proxy.without_ranges.of(&self.to).is_none()
     }
 
+    /// What to ask for first, the way that was decided.
+    fn first(&self) -> First {
+        let settings = &self.proxy.settings;
+        let bytes = self.decided.first_step(settings.first_step, settings.longest_first);
+        let is_more = bytes > settings.first_step;
+        let share = if is_more { self.proxy.budget.take(bytes) } else { None };
+        First { bytes: if share.is_some() { bytes } else { settings.first_step }, share }
+    }
+
     /// Asks for the first bytes, which tell how many there are.
-    async fn in_two_steps(mut self: Box<Self>, step: u64) -> Result<Response<Body>, Problem> {
+    async fn in_two_steps(mut self: Box<Self>, first: First) -> Result<Response<Body>, Problem> {
+        let step = first.bytes;
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
         let Self { proxy, to, head, decided, .. } = &mut *self;
@@ -99,7 +130,7 @@ impl Download {
         };
         let (answer, lease) = ask(proxy, to, &Intents::receive(step), decided, &mut request).await?;
         match answer.status() {
-            StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease).await,
+            StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease, first).await,
             // There is no first byte in an object of none.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 drop((answer, lease));
@@ -135,14 +166,22 @@ impl Download {
         self: Box<Self>,
         answer: Response<Coming>,
         mut lease: Lease,
+        asked: First,
     ) -> Result<Response<Body>, Problem> {
         let (mut head, body) = answer.into_parts();
         let length = fields::check_answer(&head.headers)?;
         let span = Span::of(&head.headers)
-            .filter(|span| span.first == 0 && span.len() <= self.proxy.settings.first_step)
+            .filter(|span| span.first == 0 && span.len() <= asked.bytes)
             .filter(|span| length.is_none_or(|length| length == span.len()));
         let validator = Validator::of(&head.headers);
         let usable = span.filter(|span| span.len() == span.total || validator.is_some());
+        let is_all = usable.is_some_and(|span| span.len() == span.total && length == Some(span.total));
+        if is_all
+            && asked.share.is_some()
+            && let Some(validator) = validator
+        {
+            return self.pass_all(Response::from_parts(head, body), lease, validator);
+        }
         let first = match usable {
             Some(span) => self.read_first(body, span.len(), &lease).await,
             None => {
@@ -157,6 +196,10 @@ impl Download {
             }
             drop(lease);
             return self.whole_after_all().await;
+        };
+        let first = match asked.share {
+            Some(share) => Bytes::from_owner(Held { bytes: first, _share: share }),
+            None => first,
         };
         let may_split = !head.headers.contains_key(SET_COOKIE);
         if fields::authenticates_the_connection(&head.headers) {
@@ -184,6 +227,25 @@ impl Download {
             _ => Body::of(first),
         };
         Ok(Response::from_parts(head, body))
+    }
+
+    /// More was asked for than the first step, and it is all that there is: nobody waits for the last byte of
+    /// it, and what breaks is asked for again.
+    fn pass_all(
+        self: Box<Self>,
+        mut answer: Response<Coming>,
+        lease: Lease,
+        validator: Validator,
+    ) -> Result<Response<Body>, Problem> {
+        let total = fields::check_answer(answer.headers())?.unwrap_or_default();
+        *answer.status_mut() = StatusCode::OK;
+        // Else the server's words for 206 would stand beside 200.
+        answer.extensions_mut().clear();
+        fields::remove_of_the_part(answer.headers_mut());
+        let may_split = !answer.headers().contains_key(SET_COOKIE);
+        let proxy = Arc::clone(&self.proxy);
+        let object = self.object(validator, total, may_split);
+        passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, Some((object, None)))
     }
 
     /// Reads exactly so many bytes. `None`: they did not come.

@@ -8,17 +8,17 @@ use super::assembly::{Assembly, LEAST_RANGE};
 use super::budget::Share;
 use super::decided::{Decided, Route, Unit};
 use super::object::{Described, Object};
-use super::worker::{Start, Stopped, Worker};
+use super::worker::{Start, Stopped, Trial, Worker};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use lost::Lost;
+use lost::{Found, Lost};
 use reconsidering::{LOOK, Pace};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 use whimbrel_access::Intents;
@@ -35,6 +35,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// A network that was lost is looked for at least so often: one that failed is avoided by the manager for ten
 /// seconds.
 const LOST: Duration = Duration::from_secs(11);
+/// A network whose rate is unknown is tried for so long: twice what the manager needs to see it filled.
+const TRIAL: Duration = Duration::from_secs(2);
 /// With less to come nobody looks for a network that was lost.
 const LEAST_LEFT: u64 = 1 << 20;
 /// How many times longer than usual a server may be silent when it was before.
@@ -172,19 +174,19 @@ impl Team {
             let interface = decided.network().to_owned();
             let by = decided.routes.first().and_then(|route| route.by.clone());
             self.alone = by.map(|by| (interface.clone(), by));
-            return self.add(interface, Start::Decided(decided), None);
+            return self.add(interface, Start::Decided(decided), None, None);
         }
         self.hear();
         let sizes: Vec<u64> = parts.iter().map(|part| part.bytes).collect();
         if let Some(ranges) = self.assembly.cut(&sizes) {
             self.workers.store(parts.len(), Ordering::Relaxed);
             for (part, range) in parts.into_iter().zip(ranges) {
-                self.add(part.route.way.interface.clone(), Start::by(part.route), Some(range));
+                self.add(part.route.way.interface.clone(), Start::by(part.route), Some(range), None);
             }
         } else {
             self.workers.store(parts.len() * WORKERS_EACH, Ordering::Relaxed);
             for part in parts {
-                self.add_all_of(part.route);
+                self.add_all_of(part.route, None);
             }
         }
     }
@@ -198,15 +200,15 @@ impl Team {
     }
 
     /// As many as a network gets.
-    fn add_all_of(&mut self, route: Route) {
+    fn add_all_of(&mut self, route: Route, trial: Option<Trial>) {
         let (candidate, interface) = (route.by.clone(), route.way.interface.clone());
-        self.add(interface.clone(), Start::by(route), None);
+        self.add(interface.clone(), Start::by(route), None, trial);
         for by in candidate.into_iter().cycle().take(WORKERS_EACH - 1) {
-            self.add(interface.clone(), Start::New(by), None);
+            self.add(interface.clone(), Start::New(by), None, trial);
         }
     }
 
-    fn add(&mut self, interface: String, start: Start, first: Option<Range<u64>>) {
+    fn add(&mut self, interface: String, start: Start, first: Option<Range<u64>>, trial: Option<Trial>) {
         *self.at_work.entry(interface.clone()).or_default() += 1;
         self.lost.uses(&interface, start.candidate());
         let worker = Worker {
@@ -214,6 +216,7 @@ impl Team {
             assembly: Arc::clone(&self.assembly),
             start,
             first,
+            trial,
             workers: Arc::clone(&self.workers),
             stall: self.stall,
             present: self.lost.present(),
@@ -239,7 +242,7 @@ impl Team {
                     Some(Err(error)) => self.assembly.fail(error.to_string()),
                     None => return why,
                 },
-                route = self.lost.found() => self.take_in(route),
+                found = self.lost.found() => self.take_in(found),
                 _ = pace.tick() => self.reconsider().await,
             }
         }
@@ -251,7 +254,12 @@ impl Team {
         let Ended { interface, result } = ended;
         let still = self.at_work.get(&interface).map_or(0, |count| count.saturating_sub(1));
         self.at_work.insert(interface.clone(), still);
-        let Stopped { why, is_by_server } = result.err()?;
+        let Err(Stopped { why, is_by_server }) = result else {
+            if still == 0 && self.are_several() {
+                self.lost.worked(&interface, &self.object, &self.assembly);
+            }
+            return None;
+        };
         if still == 0 && self.are_several() {
             tracing::debug!(network = %interface, to = %self.object.to, %why, "an object lost a network");
             self.lost.look_for(&interface, is_by_server, &self.object, &self.assembly);
@@ -259,12 +267,19 @@ impl Team {
         Some(why)
     }
 
-    /// Has a network carry again that was lost.
-    fn take_in(&mut self, route: Route) {
+    /// Has a network carry again that was lost, or tries what it carries.
+    fn take_in(&mut self, found: Found) {
+        let Found { route, is_to_try } = found;
         let is_there = self.at_work.get(&route.way.interface).is_some_and(|count| *count > 0);
-        if !is_there && self.are_several() {
-            self.add_all_of(route);
+        if is_there || !self.are_several() {
+            return;
         }
+        let trial = is_to_try.then(|| Trial { until: Instant::now() + TRIAL });
+        if is_to_try {
+            tracing::debug!(network = %route.way.interface, to = %self.object.to, "a network is tried");
+            self.lost.tries(&route.way.interface);
+        }
+        self.add_all_of(route, trial);
     }
 
     /// Whether several may fetch it.

@@ -209,8 +209,11 @@ impl Origins {
         decided: Decided,
     ) -> Result<Lease, UpstreamError> {
         let alone = decided.alone;
+        // Where the manager may choose a gateway or not, and says nothing now, what it chose before is left.
+        let is_apart = decided.routes.is_empty() && self.upstream.choose(to, intents).is_some();
+        let fits = |line: &Line, _| line.serves(alone) && !(is_apart && line.by().is_some());
         let line = match decided.routes.is_empty() {
-            true => match self.take(to, |line, _| line.serves(alone)).await {
+            true => match self.take(to, fits).await {
                 Some(line) => line,
                 // On the heap: most messages find a connection, and have no need of the memory to make one.
                 None => Box::pin(self.reach(to, intents, alone)).await?,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use whimbrel_multiaccess::Client;
+use whimbrel_multiaccess::protocol::PathReport;
 
 /// A manager that is gone is looked for after this time: it may be started again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -24,11 +25,21 @@ struct Heard {
     task: AbortHandle,
 }
 
-/// The networks, which are few, and when in the order of arrivals each of them came.
+/// The networks, which are few.
 #[derive(Debug, Default)]
 struct Listed {
-    networks: Vec<(String, u64)>,
+    networks: Vec<Network>,
     arrivals: u64,
+}
+
+/// A network that is there.
+#[derive(Debug)]
+struct Network {
+    name: String,
+    /// Which arrival brought it.
+    since: u64,
+    /// What it carries was never measured, and to measure it costs no money.
+    is_to_be_tried: bool,
 }
 
 impl Hearing {
@@ -55,8 +66,7 @@ async fn hear(client: Client, sender: watch::Sender<Listed>) {
     loop {
         if let Ok(mut watcher) = client.watch(false).await {
             while let Ok(paths) = watcher.paths().await {
-                let there: Vec<String> = paths.into_iter().map(|path| path.interface).collect();
-                sender.send_if_modified(|listed| listed.take(&there));
+                sender.send_if_modified(|listed| listed.take(&paths));
             }
         }
         tokio::time::sleep(AGAIN).await;
@@ -84,6 +94,12 @@ impl Present {
             pending::<()>().await;
         }
     }
+
+    /// Whether nobody has measured yet what this network carries, while it is there and costs nothing: one
+    /// that was taken away and made anew is another one for the manager.
+    pub(super) fn is_to_be_tried(&self, network: &str) -> bool {
+        self.0.listed.borrow().of(network).is_some_and(|network| network.is_to_be_tried)
+    }
 }
 
 impl Drop for Heard {
@@ -93,24 +109,32 @@ impl Drop for Heard {
 }
 
 impl Listed {
-    /// These are there now. Returns whether one came or went.
-    fn take(&mut self, there: &[String]) -> bool {
+    /// These are there now. Returns whether one came or went: what is known of one is no such news.
+    fn take(&mut self, there: &[PathReport]) -> bool {
         let before = self.networks.len();
-        self.networks.retain(|(network, _)| there.contains(network));
+        self.networks.retain(|known| there.iter().any(|path| path.interface == known.name));
         let mut is_news = self.networks.len() != before;
-        for network in there {
-            if self.since(network).is_none() {
-                self.arrivals += 1;
-                self.networks.push((network.clone(), self.arrivals));
-                is_news = true;
+        for path in there {
+            let is_to_be_tried = path.down_best.is_none() && !path.metered;
+            if let Some(known) = self.networks.iter_mut().find(|known| known.name == path.interface) {
+                known.is_to_be_tried = is_to_be_tried;
+                continue;
             }
+            self.arrivals += 1;
+            let (name, since) = (path.interface.clone(), self.arrivals);
+            self.networks.push(Network { name, since, is_to_be_tried });
+            is_news = true;
         }
         is_news
     }
 
     /// Which arrival brought this network.
     fn since(&self, network: &str) -> Option<u64> {
-        self.networks.iter().find(|(known, _)| known == network).map(|(_, since)| *since)
+        self.of(network).map(|known| known.since)
+    }
+
+    fn of(&self, network: &str) -> Option<&Network> {
+        self.networks.iter().find(|known| known.name == network)
     }
 }
 
@@ -127,9 +151,30 @@ mod tests {
         (sender, Present(Arc::new(Heard { listed, task })))
     }
 
+    fn report(network: &str) -> PathReport {
+        PathReport { interface: network.to_owned(), ..PathReport::default() }
+    }
+
     fn tell(sender: &watch::Sender<Listed>, there: &[&str]) -> bool {
-        let there: Vec<String> = there.iter().map(|network| (*network).to_owned()).collect();
+        let there: Vec<PathReport> = there.iter().map(|network| report(network)).collect();
         sender.send_if_modified(|listed| listed.take(&there))
+    }
+
+    #[tokio::test]
+    async fn a_network_is_to_be_tried_until_its_rate_is_known_again_after_it_was_away_and_never_for_money() {
+        let (sender, present) = told();
+        let known = PathReport { down_best: Some(1e6), ..report("usb0") };
+        let say = |paths: &[PathReport]| sender.send_if_modified(|listed| listed.take(paths));
+        assert!(!present.is_to_be_tried("usb0"), "it is not there");
+        assert!(say(&[report("usb0")]));
+        assert!(present.is_to_be_tried("usb0"));
+        assert!(!say(std::slice::from_ref(&known)), "what is known of it is no news");
+        assert!(!present.is_to_be_tried("usb0"));
+        say(&[]);
+        say(&[report("usb0")]);
+        assert!(present.is_to_be_tried("usb0"));
+        say(&[PathReport { metered: true, ..report("usb0") }]);
+        assert!(!present.is_to_be_tried("usb0"));
     }
 
     #[tokio::test]

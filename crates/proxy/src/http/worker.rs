@@ -29,6 +29,8 @@ use whimbrel_multiaccess::protocol::Protocol;
 const FIRST_RANGE: u64 = 256 << 10;
 /// A range is to take about so many seconds: long beside a round trip, short beside what the window allows.
 const RANGE_TIME: f64 = 0.5;
+/// What was begun before the end of a trial may take so long beyond it: twice the time of a range.
+const LATE: Duration = Duration::from_secs(1);
 
 /// How a worker comes to its connection.
 pub(super) enum Start {
@@ -59,6 +61,26 @@ impl Start {
     }
 }
 
+/// The trial of a network whose rate nobody knows: ranges begin small, and none begins after its end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trial {
+    pub(super) until: Instant,
+}
+
+impl Trial {
+    fn is_over(self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// Waits until a range that was begun in time should have come. Without a trial that is never.
+    async fn late(trial: Option<Self>) {
+        match trial {
+            Some(trial) => tokio::time::sleep_until((trial.until + LATE).into()).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 /// Fetches ranges one after the other over connections of one network.
 pub(super) struct Worker {
     pub(super) object: Arc<Described>,
@@ -66,6 +88,8 @@ pub(super) struct Worker {
     pub(super) start: Start,
     /// What it fetches first.
     pub(super) first: Option<Range<u64>>,
+    /// It fetches to see what its network carries.
+    pub(super) trial: Option<Trial>,
     /// How many there are in all: more, once the end of what comes has moved.
     pub(super) workers: Arc<AtomicUsize>,
     /// For how long nothing may come.
@@ -135,8 +159,12 @@ impl Worker {
             }
         };
         let mut gone = self.gone(&lease);
-        let mut bytes = FIRST_RANGE;
+        let mut bytes = if self.trial.is_some() { LEAST_RANGE } else { FIRST_RANGE };
         loop {
+            if self.trial.is_some_and(Trial::is_over) {
+                lease.release();
+                return Ok(());
+            }
             let workers = self.workers() as u64;
             let want = if workers == 1 { Want::All } else { Want::About { bytes, workers } };
             let taken = match self.first.take() {
@@ -166,6 +194,11 @@ impl Worker {
                 fetched = self.fetch(&mut lease, &range, &mut at) => fetched,
                 // Others fetch the rest now, and not when it has been silent for long enough.
                 () = &mut gone => Err(Broken::Path("its network is gone".to_owned())),
+                // Nothing waits for long for a network that turns out to be slow.
+                () = Trial::late(self.trial) => {
+                    self.assembly.give_back(range.start, at);
+                    return Ok(());
+                }
             };
             match fetched {
                 // A server may send less than it was asked for (RFC 9110, §15.3.7), but no crumbs.

@@ -110,9 +110,22 @@ impl Session {
         counted.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// What a connection is reached by, where that is decided for each.
+    async fn chosen(&self, to: &Destination) -> Result<Arc<dyn Upstream>, UpstreamError> {
+        let intents = Intents::default();
+        match self.upstream.choose(to, &intents) {
+            Some(choosing) => choosing.await,
+            None => Ok(Arc::clone(&self.upstream)),
+        }
+    }
+
     /// Reaches a destination, by a stream of its own.
-    async fn reach(&self, to: &Destination) -> Result<Box<dyn Duplex>, UpstreamError> {
-        let reached = self.upstream.reach(to, &Intents::default()).await;
+    async fn reach(
+        &self,
+        upstream: &dyn Upstream,
+        to: &Destination,
+    ) -> Result<Box<dyn Duplex>, UpstreamError> {
+        let reached = upstream.reach(to, &Intents::default()).await;
         self.count(reached.is_ok());
         let Reached { stream, by, network } = reached?;
         tracing::debug!(%to, by, "connected");
@@ -193,7 +206,14 @@ impl Session {
         if is_whimbrel_host(to.host()) {
             return self.connect_to_name(socket, (version, to, early)).await;
         }
-        if let Some(opening) = self.upstream.session(&to) {
+        let upstream = match self.chosen(&to).await {
+            Ok(upstream) => upstream,
+            Err(error) => {
+                self.count(false);
+                return decline(socket, version, &error).await;
+            }
+        };
+        if let Some(opening) = upstream.session(&to) {
             match opening.await {
                 Ok(Some((session, by))) => {
                     self.count(true);
@@ -209,7 +229,7 @@ impl Session {
                 }
             }
         }
-        let stream = match self.reach(&to).await {
+        let stream = match self.reach(&*upstream, &to).await {
             Ok(stream) => stream,
             Err(error) => return decline(socket, version, &error).await,
         };
@@ -235,7 +255,7 @@ impl Session {
         {
             return refuse_browser(socket, &to).await;
         }
-        let mut stream = match self.reach(&to).await {
+        let mut stream = match self.reach(&*self.upstream, &to).await {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::info!(%error, "a destination was not reached");

@@ -25,7 +25,18 @@ pub struct World {
     pub links: Vec<Link>,
     pub client: Host,
     pub server: Host,
-    _lab: Lab,
+    lab: Lab,
+}
+
+/// A link between client and server, with its addresses and the client's default route.
+fn connect(lab: &Lab, client: &Host, server: &Host, n: usize, (delay, rate): (u64, u64)) -> Link {
+    let spec = LinkSpec::default().delay(Duration::from_millis(delay)).rate(Rate::mbit(rate));
+    let name = format!("link{n}");
+    let link = lab.link(client, server, spec.interface_names(&name, &name)).unwrap();
+    link.end(client).add_address(&format!("10.0.{n}.1/24")).unwrap();
+    link.end(server).add_address(&format!("10.0.{n}.2/24")).unwrap();
+    link.end(client).add_default_route(&format!("10.0.{n}.2"), n as u32 + 1).unwrap();
+    link
 }
 
 impl World {
@@ -48,15 +59,8 @@ impl World {
     ) -> Self {
         let lab = Lab::new().unwrap();
         let (client, server) = (lab.host("client").unwrap(), lab.host("server").unwrap());
-        let links = shapes.iter().enumerate().map(|(n, (delay, rate))| {
-            let spec = LinkSpec::default().delay(Duration::from_millis(*delay)).rate(Rate::mbit(*rate));
-            let name = format!("link{n}");
-            let link = lab.link(&client, &server, spec.interface_names(&name, &name)).unwrap();
-            link.end(&client).add_address(&format!("10.0.{n}.1/24")).unwrap();
-            link.end(&server).add_address(&format!("10.0.{n}.2/24")).unwrap();
-            link.end(&client).add_default_route(&format!("10.0.{n}.2"), n as u32 + 1).unwrap();
-            link
-        });
+        let links = shapes.iter().enumerate();
+        let links = links.map(|(n, shape)| connect(&lab, &client, &server, n, *shape));
         let links: Vec<Link> = links.collect();
         links[0].end(&server).add_address(&format!("{FAR}/32")).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -70,11 +74,12 @@ impl World {
         let mut settings = HttpSettings::default();
         // The paper's, which the servers below know.
         settings.first_step = 8 << 10;
+        settings.longest_first = 0;
         set(&mut settings);
         let upstream: Arc<dyn Upstream> = Arc::new(Managed::new(Client::at(&socket)));
         let serving = make(upstream, settings);
         runtime.spawn(async move { serving.serve(listener).await });
-        Self { proxy, runtime, _manager: manager, folder, links, client, server, _lab: lab }
+        Self { proxy, runtime, _manager: manager, folder, links, client, server, lab }
     }
 
     pub fn origin(
@@ -95,6 +100,12 @@ impl World {
         }
         let listener = self.server.run(|| TcpListener::bind((at, 0)).unwrap());
         Origin::on(listener, answer)
+    }
+
+    /// Makes a link anew that was removed: interfaces with the old names and addresses, and other numbers.
+    /// All but the first can be.
+    pub fn make_anew(&self, n: usize, shape: (u64, u64)) -> Link {
+        connect(&self.lab, &self.client, &self.server, n, shape)
     }
 
     pub fn connect(&self) -> TcpStream {

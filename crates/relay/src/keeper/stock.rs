@@ -16,7 +16,7 @@ use whimbrel_transport::{AddressSet, Endpoint, Locator, Watch, Watched};
 
 use super::{is_gone, relay_of};
 use crate::spare::{Key, Offer, START, decode_start};
-use crate::splice::tune;
+use crate::splice::tune_waiting;
 
 /// To connect takes no longer.
 const DIAL: Duration = Duration::from_secs(10);
@@ -280,7 +280,7 @@ impl Spare {
     }
 
     async fn serve(&self, mut socket: TcpStream, offered: &mut bool) -> io::Result<()> {
-        tune(&socket)?;
+        tune_waiting(&socket)?;
         let local = socket.local_addr()?.ip().to_canonical();
         let offer = Offer { token: self.place.token, origin: self.origin(local), number: self.number };
         socket.write_all(&offer.encode(&self.key)).await?;

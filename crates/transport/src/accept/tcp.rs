@@ -3,26 +3,40 @@
 use futures_util::FutureExt;
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
+use socket2::SockRef;
 use tokio::io::Interest;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use whimbrel_base::{EndpointId, RelayedAddr};
 use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
 use crate::attend::driving;
-use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
+use crate::carrier::{CarrierKind, TcpCarrier, hands_on, kind_of, tune};
 use crate::endpoint_core::EndpointCore;
-use crate::front::{Fronted, Look};
+use crate::front::{Front, Fronted, Look};
 use crate::half_open::Place;
 use crate::locator::Locator;
 use crate::path_io::PathIo;
 use crate::shared::Shared;
+use crate::sockets::Accepting;
 use crate::tls::{ArrivingSessions, TlsChannel};
+
+/// What a socket has from its listener of the options that it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SetUp {
+    /// Not all, perhaps.
+    Partly,
+    /// What a path needs.
+    ForPath,
+    /// What one needs that the front takes.
+    ForFront,
+}
 
 /// Enough for a handshake and a first flight.
 const READ_SIZE: usize = 20 * 1024;
@@ -34,13 +48,18 @@ thread_local! {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until the listener's task is aborted.
-pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpListener>, kind: CarrierKind) {
+pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<Accepting>, kind: CarrierKind) {
+    let mut handed_on = if hands_on(kind) { SetUp::ForPath } else { SetUp::Partly };
     loop {
-        match listener.accept().await {
-            Ok((socket, remote)) => {
-                let came = Came { socket, remote, kind, relay: None, first: Vec::new() };
+        let accepted = listener.accept().await;
+        if handed_on == SetUp::ForPath && prepare(&endpoint, &listener) {
+            handed_on = SetUp::ForFront;
+        }
+        let set_up = if listener.is_even() { handed_on } else { SetUp::Partly };
+        match accepted.and_then(|accepted| came(&endpoint, accepted, kind, set_up)) {
+            Ok(came) => {
                 if let Some(came) = unless_taken(&endpoint, came) {
-                    let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
+                    let place = endpoint.half_open.add(came.remote.ip(), endpoint.config.max_half_open);
                     tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
                 }
             }
@@ -52,25 +71,67 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpLis
     }
 }
 
+/// Sets on a listener what those need that the front takes, and says whether it has done so.
+fn prepare(endpoint: &EndpointCore, listener: &Accepting) -> bool {
+    let Some(front) = endpoint.front.get() else { return false };
+    let prepared = listener.set(|listener| front.prepare(listener));
+    prepared.inspect_err(|error| tracing::debug!(%error, "each connection is set up by itself")).is_ok()
+}
+
+/// Makes the runtime watch a connection that was accepted. What is there already for the front to look at is
+/// read before: otherwise the runtime would tell of it afterwards, and whoever waits for more would look for
+/// it.
+fn came(
+    endpoint: &EndpointCore,
+    (socket, remote): (StdTcpStream, SocketAddr),
+    kind: CarrierKind,
+    set_up: SetUp,
+) -> io::Result<Came> {
+    let mut first = Vec::new();
+    if kind != CarrierKind::Mptcp && endpoint.front.get().is_some() {
+        read_present(&socket, &mut first);
+    }
+    Ok(Came { socket: TcpStream::from_std(socket)?, remote, relay: None, kind, set_up, first })
+}
+
 /// Gives a connection to the front if what it begins with is there already, and says that it is not for this
 /// endpoint: it needs neither a task nor a place, nor a limit of time. Returns all others, with what was read
 /// of them.
-fn unless_taken(endpoint: &EndpointCore, mut came: Came) -> Option<Came> {
-    let Some(front) = endpoint.front.get().filter(|_| came.kind != CarrierKind::Mptcp) else {
-        return Some(came);
-    };
-    read_present(&came.socket, &mut came.first);
+fn unless_taken(endpoint: &EndpointCore, came: Came) -> Option<Came> {
+    let Some(front) = endpoint.front.get() else { return Some(came) };
     if came.first.is_empty() || front.look(&came.first) != Look::Take {
         return Some(came);
     }
-    let Came { socket, remote, first, .. } = came;
-    front.take(Fronted { socket, remote, first });
+    let Came { socket, remote, set_up, first, .. } = came;
+    give(&**front, set_up, Fronted { socket, remote, first });
     None
 }
 
-/// Reads what a socket has that was accepted just now, before the runtime knows whether there is something.
-/// What goes wrong is found again by whoever reads next.
-fn read_present(socket: &TcpStream, into: &mut Vec<u8>) {
+/// Gives a connection to the front, with what its socket needs there.
+fn give(front: &dyn Front, set_up: SetUp, fronted: Fronted) {
+    let complete = || {
+        tune((&fronted.socket).into())?;
+        front.prepare(fronted.socket.as_fd())
+    };
+    if set_up != SetUp::ForFront && complete().is_err() {
+        // It has broken by now.
+        return;
+    }
+    front.take(fronted);
+}
+
+/// Sets what a path needs on a socket that is no front's.
+fn own(socket: &TcpStream, set_up: SetUp) -> io::Result<()> {
+    if set_up == SetUp::ForPath {
+        return Ok(());
+    }
+    // A front may have set it on the listener. Paths have heartbeats of their own, no more than they need.
+    SockRef::from(socket).set_keepalive(false)?;
+    tune(SockRef::from(socket))
+}
+
+/// Reads what a socket has that was accepted just now. What goes wrong is found again by whoever reads next.
+fn read_present(socket: &StdTcpStream, into: &mut Vec<u8>) {
     READ_BUFFER.with_borrow_mut(|buffer| {
         if let Ok((count, _)) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty()) {
             into.extend_from_slice(&buffer[..count]);
@@ -78,7 +139,7 @@ fn read_present(socket: &TcpStream, into: &mut Vec<u8>) {
     });
 }
 
-/// Serves a connection that a relay passes on.
+/// Serves a connection that a relay passes on, whose socket has what a path needs.
 pub(crate) fn accept_relayed(
     endpoint: &Arc<EndpointCore>,
     socket: TcpStream,
@@ -86,7 +147,8 @@ pub(crate) fn accept_relayed(
     relay: RelayedAddr,
 ) {
     let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
-    let came = Came { socket, remote, kind: CarrierKind::Tcp, relay: Some(relay), first: Vec::new() };
+    let (kind, set_up) = (CarrierKind::Tcp, SetUp::ForPath);
+    let came = Came { socket, remote, relay: Some(relay), kind, set_up, first: Vec::new() };
     tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
 }
 
@@ -94,7 +156,8 @@ pub(crate) fn accept_relayed(
 pub(crate) fn accept_fronted(endpoint: &Arc<EndpointCore>, fronted: Fronted) {
     let Fronted { socket, remote, first } = fronted;
     let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
-    let came = Came { socket, remote, kind: CarrierKind::Tcp, relay: None, first };
+    let (kind, set_up) = (CarrierKind::Tcp, SetUp::Partly);
+    let came = Came { socket, remote, relay: None, kind, set_up, first };
     tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
 }
 
@@ -109,10 +172,7 @@ async fn serve(endpoint: Arc<EndpointCore>, place: Place, came: Came) {
 }
 
 async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared>> {
-    let Came { socket, remote, kind, relay, first } = came;
-    if kind == CarrierKind::Mptcp && tune((&socket).into()).is_err() {
-        return None;
-    }
+    let Came { socket, remote, kind, set_up, relay, first } = came;
     let counted = endpoint.handshakes.begin();
     let limit = endpoint.config.handshake_timeout;
     let mut ciphertext = first;
@@ -129,13 +189,14 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
         match looked {
             Ok(Ok(Look::Take)) => {
                 counted.was_none();
-                front.take(Fronted { socket, remote, first: ciphertext });
+                give(&**front, set_up, Fronted { socket, remote, first: ciphertext });
                 return None;
             }
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return None,
         }
     }
+    own(&socket, set_up).ok()?;
     let (config, sessions) = endpoint.tls.server.arriving();
     let tls = TlsChannel::server(config).ok()?;
     let plaintext = Vec::new();
@@ -203,6 +264,7 @@ struct Came {
     relay: Option<RelayedAddr>,
     /// What was listened for.
     kind: CarrierKind,
+    set_up: SetUp,
     /// What was read of it already.
     first: Vec<u8>,
 }
@@ -301,7 +363,7 @@ impl Arrival for Incoming {
             self.tls.close();
         }
         self.write_out().await?;
-        socket2::SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write)?;
+        SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write)?;
         // Closing with unread bytes would reset the connection and take our answer with it.
         let mut sink = [0; 1024];
         loop {
@@ -321,10 +383,10 @@ mod tests {
     use std::sync::Mutex;
 
     use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
 
     use super::*;
     use crate::Endpoint;
-    use crate::front::Front;
 
     /// More than a busy machine needs.
     const LIMIT: Duration = Duration::from_secs(20);
@@ -348,7 +410,7 @@ mod tests {
     }
 
     /// A client, and its connection as it was accepted, with these bytes in the kernel.
-    async fn came(bytes: &[u8]) -> (TcpStream, Came) {
+    async fn accepted(bytes: &[u8]) -> (TcpStream, StdTcpStream, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.write_all(bytes).await.unwrap();
@@ -356,7 +418,7 @@ mod tests {
         if !bytes.is_empty() {
             tokio::time::timeout(LIMIT, socket.readable()).await.unwrap().unwrap();
         }
-        (client, Came { socket, remote, relay: None, kind: CarrierKind::Tcp, first: Vec::new() })
+        (client, socket.into_std().unwrap(), remote)
     }
 
     #[tokio::test]
@@ -365,7 +427,8 @@ mod tests {
         let taker = Arc::new(Taker::default());
         endpoint.set_front(taker.clone());
         for bytes in [&b"take this"[..], b"ta", b"pass", b""] {
-            let (_client, came) = came(bytes).await;
+            let (_client, socket, remote) = accepted(bytes).await;
+            let came = came(endpoint.inner(), (socket, remote), CarrierKind::Tcp, SetUp::ForPath).unwrap();
             let left = unless_taken(endpoint.inner(), came).map(|came| came.first);
             let taken = taker.0.lock().unwrap().pop().map(|fronted| fronted.first);
             match bytes {
@@ -379,16 +442,30 @@ mod tests {
     async fn what_was_read_already_is_looked_at_before_more_is_waited_for() {
         let taker = Taker::default();
         for (bytes, expected) in [(&b"take"[..], Look::Take), (&b"pass"[..], Look::Pass)] {
-            let (_client, came) = came(b"").await;
+            let (_client, socket, _) = accepted(b"").await;
+            let socket = TcpStream::from_std(socket).unwrap();
             let mut first = bytes.to_vec();
-            let looking = look(&came.socket, &mut first, |first| taker.look(first));
+            let looking = look(&socket, &mut first, |first| taker.look(first));
             assert_eq!(tokio::time::timeout(LIMIT, looking).await.unwrap().unwrap(), expected);
         }
-        let (mut client, came) = came(b"ta").await;
+        let (mut client, socket, _) = accepted(b"ta").await;
+        let socket = TcpStream::from_std(socket).unwrap();
         let mut first = Vec::new();
-        let looking = look(&came.socket, &mut first, |first| taker.look(first));
+        let looking = look(&socket, &mut first, |first| taker.look(first));
         let (told, sent) = tokio::join!(tokio::time::timeout(LIMIT, looking), client.write_all(b"ke"));
         sent.unwrap();
         assert_eq!((told.unwrap().unwrap(), &first[..]), (Look::Take, &b"take"[..]));
+    }
+
+    #[tokio::test]
+    async fn what_the_front_leaves_to_the_endpoint_is_kept_alive_by_no_kernel() {
+        for (set_up, expected) in [(SetUp::ForFront, false), (SetUp::Partly, false), (SetUp::ForPath, true)] {
+            let (_client, socket, _) = accepted(b"").await;
+            let socket = TcpStream::from_std(socket).unwrap();
+            SockRef::from(&socket).set_keepalive(true).unwrap();
+            own(&socket, set_up).unwrap();
+            assert_eq!(SockRef::from(&socket).keepalive().unwrap(), expected, "{set_up:?}");
+            assert_eq!(socket.nodelay().unwrap(), set_up != SetUp::ForPath, "{set_up:?}");
+        }
     }
 }

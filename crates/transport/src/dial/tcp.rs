@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockRef};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device};
+use super::{Candidate, Carrier, Dialled, Dialler, HttpProxy, SegmentSize, bind_device};
 use crate::carrier::{CarrierKind, SMALL_SEGMENT, kind_of, stream_socket, tune};
 use crate::locator::{Locator, Proxied};
 use crate::tls::{TlsChannel, TlsError};
@@ -173,11 +173,17 @@ fn socket(way: &Candidate, kind: CarrierKind) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// How long it takes to connect along a way. Nothing is said, and there is no limit but the system's.
-pub(crate) async fn round_trip(way: &Candidate) -> io::Result<Duration> {
+/// What a round trip along a way takes: how long it takes to connect, or where a `proxy` leads there, to have
+/// that connect. Nothing is said to the other end, and there is no limit but the system's.
+pub(crate) async fn round_trip(way: &Candidate, proxy: Option<&HttpProxy>) -> io::Result<Duration> {
     let socket = socket(way, CarrierKind::Tcp)?;
     let start = Instant::now();
-    socket.connect(way.remote.address()).await?;
+    let mut socket = socket.connect(way.remote.address()).await?;
+    let Some(Proxied { place, .. }) = way.remote.proxied() else { return Ok(start.elapsed()) };
+    let proxy = proxy.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "there is no HTTP proxy"))?;
+    // To the proxy it would count twice: what it answers comes from behind it.
+    let start = Instant::now();
+    proxy.ask(&mut socket, Locator::from(place).address()).await?;
     Ok(start.elapsed())
 }
 

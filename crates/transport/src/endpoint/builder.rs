@@ -217,7 +217,7 @@ impl Builder {
                 stun: StunServer::default(),
                 observed: Observed::default(),
                 searches: tokio::sync::Mutex::new(Allowance::of_searches()),
-                proxy_turns: tokio::sync::Semaphore::new(PROXY_TURNS),
+                proxy_turns: Arc::new(tokio::sync::Semaphore::new(PROXY_TURNS)),
                 key: Arc::new(key.clone()),
                 policy: Arc::new(config.paths.clone()),
                 dialled: Mutex::default(),

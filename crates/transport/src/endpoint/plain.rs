@@ -65,6 +65,14 @@ impl Endpoint {
         }
     }
 
+    /// Whether its [HTTP proxy](crate::Config::http_proxy), if it has one, is asked for one of these
+    /// addresses: what leads there through that begins a moment later than what leads there directly, and
+    /// takes round trips more.
+    #[must_use]
+    pub fn may_use_proxy(&self, to: &[SocketAddr]) -> bool {
+        to.iter().any(|address| self.way_by_proxy(*address).is_some())
+    }
+
     async fn connect_directly(&self, remote: SocketAddr) -> io::Result<PlainTcp> {
         let socket = stream_socket(Domain::for_address(remote), CarrierKind::Tcp)?;
         let socket = TcpSocket::from_std_stream(socket.into());

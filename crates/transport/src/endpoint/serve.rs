@@ -4,7 +4,6 @@ use futures_util::FutureExt;
 use std::sync::Arc;
 
 use quinn::ServerConfig;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -13,7 +12,7 @@ use crate::carrier::CarrierKind;
 use crate::carrier::quic::{Fronting, Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
 use crate::notices::hear;
-use crate::sockets::Serve;
+use crate::sockets::{Accepting, Serve};
 
 impl Serve for Arc<EndpointCore> {
     fn front(&self) -> Fronting {
@@ -24,7 +23,7 @@ impl Serve for Arc<EndpointCore> {
         tokio::spawn(FutureExt::boxed(hear(self.clone(), socket, heard)))
     }
 
-    fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()> {
+    fn accept_tcp(&self, listener: Arc<Accepting>, kind: CarrierKind) -> JoinHandle<()> {
         tokio::spawn(FutureExt::boxed(accept_tcp(self.clone(), listener, kind)))
     }
 

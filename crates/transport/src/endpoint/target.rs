@@ -17,6 +17,8 @@ pub(super) enum Whom {
     Name(Name),
     /// Its key, to be looked up.
     Id(EndpointId),
+    /// The same, and the name that it is to be asked for, which nobody looks up.
+    Listener(EndpointId, Name),
     /// Its key and where it may be.
     Addr(EndpointAddr),
     /// The same, perhaps with the name that it is to be asked for, and with what lets its holder in.
@@ -24,33 +26,42 @@ pub(super) enum Whom {
 }
 
 impl Target {
+    /// The peer with this key, to be looked up, and which of its listeners is meant: the one under this name,
+    /// which need not be published, or else the one without a name. Where neither is, the connection is
+    /// refused with [`NO_LISTENER`](crate::CloseCode::NO_LISTENER). A key by itself also means the only
+    /// listener that there is, whatever its name: of several programs with one key any may answer then.
+    #[must_use]
+    pub fn listener(id: EndpointId, name: Name) -> Self {
+        Self(Whom::Listener(id, name))
+    }
+
     /// The peer's key, unless only its name is known.
     #[must_use]
     pub fn id(&self) -> Option<EndpointId> {
         match &self.0 {
             Whom::Name(_) => None,
-            Whom::Id(id) => Some(*id),
+            Whom::Id(id) | Whom::Listener(id, _) => Some(*id),
             Whom::Addr(addr) => Some(addr.id),
             Whom::Ticket(ticket) => Some(ticket.id()),
         }
     }
 
-    /// The name that is asked for, if one is.
+    /// The name by which the peer is found or that its ticket gives it, if there is one.
     pub(super) fn name(&self) -> Option<&Name> {
         match &self.0 {
             Whom::Name(name) => Some(name),
             Whom::Ticket(ticket) => ticket.name(),
-            Whom::Id(_) | Whom::Addr(_) => None,
+            Whom::Id(_) | Whom::Listener(..) | Whom::Addr(_) => None,
         }
     }
 }
 
-/// A text that [`IntoTarget`] takes again.
+/// A text that [`IntoTarget`] takes again, without the [listener](Target::listener) that is meant.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Whom::Name(name) => name.fmt(f),
-            Whom::Id(id) => id.fmt(f),
+            Whom::Id(id) | Whom::Listener(id, _) => id.fmt(f),
             Whom::Addr(addr) => Ticket::new(addr.id, addr.addrs.iter().copied(), None).fmt(f),
             Whom::Ticket(ticket) => ticket.fmt(f),
         }
@@ -141,6 +152,8 @@ mod tests {
         for target in &targets {
             assert_eq!(target, &Target(target.clone()).to_string().into_target().unwrap().0);
         }
+        let listener = Target::listener(id, "agent@whimbrel.invalid".parse().unwrap());
+        assert_eq!((listener.id(), listener.name(), listener.to_string()), (Some(id), None, id.to_string()));
         let error = "nobody".into_target().unwrap_err().to_string();
         assert!(error.starts_with("\"nobody\" is no name"), "{error}");
         assert!(matches!("whimbrel:x".into_target(), Err(TargetError::Ticket(_))));

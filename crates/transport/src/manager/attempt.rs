@@ -310,7 +310,7 @@ impl Attempt {
         let paths = joiner.shared.lock().engine.paths();
         if let Some(stats) = paths.iter().find(|stats| stats.id == path.id) {
             joiner.endpoint.reach.note_rtt(joiner.shared.peer(), stats.srtt);
-            if let Some(place) = path.remote().relayed() {
+            if let Some(place) = path.remote().behind() {
                 joiner.weigh(place, stats.srtt, &path.way);
             }
         }

@@ -16,6 +16,7 @@ use crate::report::ConnectionEvent;
 
 impl Shared {
     /// Takes the events in; whoever has to hear of them is [due](State::due).
+    #[inline]
     pub(crate) fn dispatch(&self, state: &mut State) {
         while let Some(event) = state.engine.poll_event() {
             self.dispatch_one(state, event);
@@ -25,15 +26,14 @@ impl Shared {
 
     /// A path that joins is up for the engine before it has its carrier, without which nobody could be told
     /// between which places it is.
+    #[inline]
     fn dispatch_arriving(&self, state: &mut State) {
-        if state.arriving.is_empty() {
-            return;
-        }
-        for id in std::mem::take(&mut state.arriving) {
+        let Some(arriving) = state.arriving.take() else { return };
+        for id in *arriving {
             if state.has_carrier(id) {
                 self.path_up(state, id);
             } else if state.engine.path_state(id).is_some_and(|at| at != PathState::Lost) {
-                state.arriving.push(id);
+                state.arriving.get_or_insert_default().push(id);
             }
         }
     }
@@ -54,7 +54,7 @@ impl Shared {
                 self.news.established();
             }
             Event::PathUp(id) if state.has_carrier(id) => self.path_up(state, id),
-            Event::PathUp(id) => state.arriving.push(id),
+            Event::PathUp(id) => state.arriving.get_or_insert_default().push(id),
             Event::PathRevived(id) => self.path_works(state, id),
             Event::PathSuspect(id) => {
                 if !state.engine.has_active_path() {

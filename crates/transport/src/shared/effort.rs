@@ -14,6 +14,7 @@ pub(crate) struct Effort {
 
 impl Effort {
     /// Notes that a message of `bytes` was sent or taken. True if that completes a step.
+    #[inline]
     pub(crate) fn is_step(&mut self, bytes: usize) -> bool {
         self.taken += bytes.saturating_add(MESSAGE).min(STEP);
         let is_step = self.taken >= STEP;

@@ -17,16 +17,12 @@ const BACKLOG: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     sender: Option<broadcast::Sender<ConnectionEvent>>,
-    endpoint: Option<Post>,
+    /// Where the endpoint's listeners are told.
+    bulletin: Option<Arc<Bulletin>>,
+    /// These know of the connection.
+    established: bool,
     /// The end was told.
     ended: bool,
-}
-
-/// Where the endpoint's listeners are told.
-#[derive(Debug)]
-struct Post {
-    bulletin: Arc<Bulletin>,
-    established: bool,
 }
 
 /// Of which connection something is told.
@@ -40,7 +36,7 @@ pub(super) struct Whose {
 impl Feed {
     /// Tells the endpoint's listeners too, from now on.
     pub(super) fn tell_endpoint(&mut self, bulletin: Arc<Bulletin>) {
-        self.endpoint = Some(Post { bulletin, established: false });
+        (self.bulletin, self.established) = (Some(bulletin), false);
     }
 
     /// Hears everything from now on.
@@ -50,10 +46,10 @@ impl Feed {
 
     /// The connection is established.
     pub(super) fn established(&mut self, whose: Whose) {
-        if let Some(post) = &mut self.endpoint {
-            post.established = true;
+        if let Some(bulletin) = &self.bulletin {
+            self.established = true;
             let Whose { id, peer, side } = whose;
-            post.bulletin.post(|| EndpointEvent::Established { id, peer, side });
+            bulletin.post(|| EndpointEvent::Established { id, peer, side });
         }
     }
 
@@ -64,20 +60,19 @@ impl Feed {
             return false;
         }
         self.ended = matches!(event, ConnectionEvent::Closed { .. });
-        let endpoint = self.endpoint.as_ref().is_some_and(|post| post.tell(whose, &event));
+        let endpoint = self.tell_bulletin(whose, &event);
         self.sender.as_ref().is_some_and(|sender| sender.send(event).is_ok()) || endpoint
     }
-}
 
-impl Post {
-    fn tell(&self, whose: Whose, event: &ConnectionEvent) -> bool {
+    fn tell_bulletin(&self, whose: Whose, event: &ConnectionEvent) -> bool {
+        let Some(bulletin) = &self.bulletin else { return false };
         let Whose { id, peer, side } = whose;
         match event {
             event if self.established => {
                 let event = event.clone();
-                self.bulletin.post(|| EndpointEvent::Connection { id, peer, side, event })
+                bulletin.post(|| EndpointEvent::Connection { id, peer, side, event })
             }
-            ConnectionEvent::Closed { code, reason } => self.bulletin.post(|| {
+            ConnectionEvent::Closed { code, reason } => bulletin.post(|| {
                 let reason = if reason.is_empty() { code.to_string() } else { format!("{code}: {reason}") };
                 EndpointEvent::Failed { peer: Some(peer), name: None, side, reason }
             }),

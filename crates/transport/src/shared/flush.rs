@@ -87,7 +87,7 @@ impl Shared {
     /// was looked at.
     pub(crate) fn after_write(&self, mut state: Locked<'_>, now: Option<Instant>) {
         let path = {
-            if state.wakers.is_driver_awake() && state.engine.in_flight() > 0 {
+            if state.wakers.is_driver_awake() && state.engine.has_in_flight() {
                 // It finds what was written, whichever of the following is the case.
                 return;
             }
@@ -98,7 +98,7 @@ impl Shared {
                 }
                 return;
             }
-            if state.engine.in_flight() > 0 {
+            if state.engine.has_in_flight() {
                 state.wakers.drive();
                 return;
             }

@@ -29,17 +29,20 @@ struct Taken {
 pub(crate) struct Opened<'a>(MutexGuard<'a, Option<Box<Taken>>>);
 
 impl Inbox {
+    #[inline]
     pub(crate) fn open(&self) -> Opened<'_> {
         Opened(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Opened<'_> {
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|taken| taken.messages.is_empty())
     }
 
     /// Takes the next message. True beside it if that completes a [step](Effort::is_step).
+    #[inline]
     pub(crate) fn next(&mut self) -> Option<(Message, bool)> {
         let Taken { messages, effort } = self.0.as_deref_mut()?;
         let message = messages.pop_front()?;

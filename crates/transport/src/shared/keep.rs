@@ -28,6 +28,7 @@ impl Keep {
     }
 
     /// Unpacks the engine. True if it rested.
+    #[inline]
     pub(super) fn wake(&mut self) -> bool {
         let Self::Resting(resting) = self else { return false };
         *self = Self::Awake(Box::new(resting.wake()));
@@ -71,6 +72,7 @@ impl Keep {
 impl Deref for Keep {
     type Target = Engine;
 
+    #[inline]
     fn deref(&self) -> &Engine {
         match self {
             Self::Awake(engine) => engine,
@@ -80,6 +82,7 @@ impl Deref for Keep {
 }
 
 impl DerefMut for Keep {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Engine {
         match self {
             Self::Awake(engine) => engine,

@@ -38,7 +38,8 @@ pub(crate) struct State {
     pub(crate) outcomes: Outcomes,
     pub(crate) effort: Effort,
     /// How many handles of the application each flow has.
-    flows: BTreeMap<FlowId, usize>,
+    #[expect(clippy::box_collection, reason = "one word where there are none")]
+    flows: Option<Box<BTreeMap<FlowId, usize>>>,
     /// When the driver's timer fires.
     pub(crate) armed: Option<Instant>,
     pub(crate) outage: Outage,
@@ -47,7 +48,8 @@ pub(crate) struct State {
     pub(super) was_up: bool,
     pub(crate) takeovers: Takeovers,
     /// Server: paths that are up, and whose carriers are about to be here.
-    pub(super) arriving: Vec<PathId>,
+    #[expect(clippy::box_collection, reason = "one word where there are none")]
+    pub(super) arriving: Option<Box<Vec<PathId>>>,
     pub(crate) pins: Pins,
     pub(crate) punching: Punching,
     /// Server: where the client says that it hears notices.
@@ -55,7 +57,8 @@ pub(crate) struct State {
     /// Server: from how near the client was seen.
     pub(crate) nearness: Nearness,
     /// Server: by which tokens of its own the client finds this endpoint behind relays, as it was told.
-    pub(crate) told: Vec<Aliased>,
+    #[expect(clippy::box_collection, reason = "one word where there are none")]
+    told: Option<Box<Vec<Aliased>>>,
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
@@ -76,19 +79,29 @@ impl State {
 
     /// There is one more handle of a flow.
     pub(crate) fn hold_flow(&mut self, flow: FlowId) {
-        *self.flows.entry(flow).or_default() += 1;
+        *self.flows.get_or_insert_default().entry(flow).or_default() += 1;
     }
 
     /// There is one less. True if it was the last.
     pub(crate) fn let_go_of_flow(&mut self, flow: FlowId) -> bool {
-        let left = self.flows.get_mut(&flow).map_or(0, |count| {
+        let Some(flows) = &mut self.flows else { return true };
+        let left = flows.get_mut(&flow).map_or(0, |count| {
             *count -= 1;
             *count
         });
         if left == 0 {
-            self.flows.remove(&flow);
+            flows.remove(&flow);
+            self.flows.take_if(|flows| flows.is_empty());
         }
         left == 0
+    }
+
+    /// Server: does something with the tokens that the client was told.
+    pub(crate) fn with_told<R>(&mut self, f: impl FnOnce(&mut Vec<Aliased>) -> R) -> R {
+        let mut told = self.told.take().map(|told| *told).unwrap_or_default();
+        let result = f(&mut told);
+        self.told = (!told.is_empty()).then(|| Box::new(told));
+        result
     }
 
     pub(super) fn new(engine: Engine) -> Self {
@@ -98,18 +111,18 @@ impl State {
             wakers: Wakers::default(),
             outcomes: Outcomes::default(),
             effort: Effort::default(),
-            flows: BTreeMap::new(),
+            flows: None,
             armed: None,
             outage: Outage::default(),
             moves: 0,
             was_up: false,
             takeovers: Takeovers::default(),
-            arriving: Vec::new(),
+            arriving: None,
             pins: Pins::default(),
             punching: Punching::default(),
             peer_notice_addresses: Box::default(),
             nearness: Nearness::default(),
-            told: Vec::new(),
+            told: None,
             farewell_cut: false,
             feed: Feed::default(),
             received: None,
@@ -179,6 +192,7 @@ impl State {
     }
 
     /// Unpacks the engine. Each task that waits for anything looks again. Returns what has a driver go on.
+    #[inline]
     pub(super) fn wake(&mut self) -> Option<Revive> {
         if !self.engine.wake() {
             return None;
@@ -214,6 +228,7 @@ pub(crate) struct Locked<'a> {
 struct Due(SmallVec<[Waker; 2]>, Option<Revive>);
 
 impl<'a> Locked<'a> {
+    #[inline]
     pub(super) fn new(state: MutexGuard<'a, State>, revive: Option<Revive>) -> Self {
         Self { state, _holding: Holding::begin(), due: Due(SmallVec::new(), revive) }
     }
@@ -222,18 +237,21 @@ impl<'a> Locked<'a> {
 impl Deref for Locked<'_> {
     type Target = State;
 
+    #[inline]
     fn deref(&self) -> &State {
         &self.state
     }
 }
 
 impl DerefMut for Locked<'_> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut State {
         &mut self.state
     }
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
         // Mostly there is nobody, and the lock is taken many times for each message.
         if self.state.wakers.has_due() {
@@ -247,6 +265,9 @@ impl Drop for Due {
         if let Some(revive) = self.1.take() {
             revive();
         }
-        self.0.drain(..).for_each(Waker::wake);
+        // Asking first is quicker than going through none.
+        if !self.0.is_empty() {
+            self.0.drain(..).for_each(Waker::wake);
+        }
     }
 }

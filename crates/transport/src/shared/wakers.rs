@@ -193,6 +193,7 @@ impl Wakers {
     }
 
     /// The driver's task was woken, or was never there: it is not woken again before it has run.
+    #[inline]
     pub(super) fn is_driver_awake(&self) -> bool {
         self.driver.is_none()
     }
@@ -204,6 +205,7 @@ impl Wakers {
     }
 
     /// Somebody is to be woken.
+    #[inline]
     pub(super) fn has_due(&self) -> bool {
         !self.due.is_empty()
     }

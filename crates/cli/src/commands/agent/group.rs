@@ -48,7 +48,7 @@ use self::pulse::Pulse;
 use self::watching::Known;
 use self::whereabouts::{Whereabouts, dialled};
 use crate::commands::devices::Meetings;
-use crate::network::{Network, Peer, connect};
+use crate::network::{Network, Peer, connect, connect_to_listener};
 use crate::own_group::OwnGroup;
 use crate::presence::{self, Presence, Said, Shown};
 use crate::{aside, failure, output};
@@ -65,6 +65,9 @@ const LEAVE: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(1);
 /// Between two looks whether this machine was made another user's device.
 const USER: Duration = Duration::from_secs(5);
+/// What agents are asked for by their keys. None listens under it, so the listener without a name answers,
+/// and no program of the same key that listens under a name alone.
+const LISTENER: &str = "agent@whimbrel.invalid";
 const READY: &str = "your devices and friends are kept in step here";
 
 /// What the user wishes.
@@ -206,7 +209,7 @@ async fn keep(
 ) -> Result<Infallible> {
     let first = watching::read(&own.replica).await?;
     let user = first.group.user();
-    let reading = aside::run(move || (Whereabouts::read(user), Shown::read(user)));
+    let reading = aside::run(move || (Whereabouts::read(user), Shown::read(user, presence::now())));
     let (mut written_down, mut written_shown) = reading.await.unwrap_or_default();
     let (tell, known) = watch::channel(Arc::new(first));
     let mut watching = pin!(watching::follow(own.file.clone(), own.replica.clone(), tell));
@@ -394,15 +397,23 @@ async fn call(shared: Arc<Shared>, peer: Peer) {
     }
 }
 
-/// Connects to a device; to one that is found by its key also where it was last, if nobody says where it is.
+/// Connects to a device; to one that is found by its key also where it was last, if nobody says where it is, or
+/// another program of that key is there.
 async fn reach(shared: &Shared, peer: &Peer) -> Result<Connection> {
     let found = dial(shared, peer).await;
-    let Peer::Key(device) = peer else { return found };
-    let connection = match found {
-        Ok(connection) => connection,
-        Err(error) => {
-            let Some(ticket) = shared.whereabouts().of(*device) else { return Err(error) };
-            dial(shared, &Peer::Ticket(ticket)).await.map_err(|_| error)?
+    let Peer::Key(device) = peer else { return found.inspect_err(|error| heed(shared, error)) };
+    let last = found.is_err().then(|| shared.whereabouts().of(*device)).flatten();
+    let connection = match (found, last) {
+        (Ok(connection), _) => connection,
+        // Only if the agent does not answer there either is it taken to be the one that has refused.
+        (Err(error), Some(ticket)) => dial(shared, &Peer::Ticket(ticket)).await.map_err(|second| {
+            heed(shared, &error);
+            heed(shared, &second);
+            error
+        })?,
+        (Err(error), None) => {
+            heed(shared, &error);
+            return Err(error);
         }
     };
     let at = dialled(&connection);
@@ -411,15 +422,22 @@ async fn reach(shared: &Shared, peer: &Peer) -> Result<Connection> {
 }
 
 async fn dial(shared: &Shared, peer: &Peer) -> Result<Connection> {
-    let dialling = tokio::time::timeout(CALL_LIMIT, connect(&shared.network, peer));
-    dialling.await.context("not in time")?.inspect_err(|error| {
-        // One that does not let this device in any more shows it nothing.
-        let why = error.downcast_ref::<ConnectError>();
-        if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = why {
-            shared.shown().forget_from(*peer);
-            shared.hear(*peer, None);
+    let dialling = async {
+        match peer {
+            Peer::Key(device) => connect_to_listener(&shared.network, *device, LISTENER.parse()?).await,
+            peer => connect(&shared.network, peer).await,
         }
-    })
+    };
+    tokio::time::timeout(CALL_LIMIT, dialling).await.context("not in time")?
+}
+
+/// One that does not let this device in any more shows it nothing.
+fn heed(shared: &Shared, error: &anyhow::Error) {
+    let why = error.downcast_ref::<ConnectError>();
+    if let Some(ConnectError::Refused { peer, code: CloseCode::NOT_ALLOWED, .. }) = why {
+        shared.shown().forget_from(*peer);
+        shared.hear(*peer, None);
+    }
 }
 
 /// Agents that called, the newest connection of each last.

@@ -1,6 +1,8 @@
 //! Shows the user's friends, which of their devices are up, and which devices they have, as far as they let
 //! it be seen.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use whimbrel_base::{EndpointId, UnixTime};
@@ -21,8 +23,8 @@ struct Seen {
 /// Shows the list.
 pub(super) fn run(own: &OwnGroup, as_json: bool) -> Result<()> {
     let group = own.look(|log| log.group().clone())?;
-    let (presence, shown) = (Presence::read(group.user()), Shown::read(group.user()));
-    let seen = Seen { group, presence, shown, now: presence::now() };
+    let (user, now) = (group.user(), presence::now());
+    let seen = Seen { group, presence: Presence::read(user), shown: Shown::read(user, now), now };
     if as_json { output::json(&seen.as_json()) } else { seen.lines().iter().try_for_each(output::line) }
 }
 
@@ -45,12 +47,13 @@ impl Seen {
             let devices: Vec<_> = friend.devices().map(|(device, _)| device.to_string()).collect();
             let mut up = Map::new();
             up.extend(self.up(id, friend).into_iter().map(|(key, up)| (key.to_string(), up.as_json())));
+            let is_old = self.shown.old(id, self.now).is_some();
             let shows = self.shown.of(id).iter().map(|device| {
                 json!({
                     "called": called(Subject::FriendDevice(id, device.id)),
                     "name": device.name.as_ref().map(ToString::to_string), "id": device.id.to_string(),
                     "called_there": device.called.as_ref().map(Label::as_str),
-                    "presence": self.up_of(device).map(|up| up.as_json()),
+                    "presence": self.up_of(device).map(|up| up.as_json()), "old": is_old,
                 })
             });
             let shows: Vec<Value> = shows.collect();
@@ -74,9 +77,10 @@ impl Seen {
             let best = up.iter().map(|(_, up)| up).min_by_key(|up| up.away);
             let best = best.map(|up| format!(", {up}")).unwrap_or_default();
             lines.push(format!("{}  {name}{best}", called(Subject::Friend(id))));
+            let old = self.shown.old(id, self.now).map(described_as_old).unwrap_or_default();
             for device in self.shown.of(id) {
                 let ours = called(Subject::FriendDevice(id, device.id));
-                lines.push(format!("  {}", describe(ours, device, self.up_of(device))));
+                lines.push(format!("  {}{old}", describe(ours, device, self.up_of(device))));
             }
         }
         if lines.is_empty() {
@@ -92,6 +96,18 @@ fn describe(ours: &str, device: &ShownDevice, up: Option<Up>) -> String {
     let theirs = device.called.as_ref().map(|called| format!(", called {called} there")).unwrap_or_default();
     let up = up.map(|up| format!(", {up}")).unwrap_or_default();
     format!("{ours}  {name}{theirs}{up}")
+}
+
+/// What stands behind a device that was not shown again for so long.
+fn described_as_old(age: Duration) -> String {
+    const HOUR: u64 = 60 * 60;
+    match age.as_secs() / HOUR {
+        0 => ", old".to_owned(),
+        hours => {
+            let age = Duration::from_secs(hours * HOUR);
+            format!(", old: not shown again for {}", humantime::format_duration(age))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -148,6 +164,18 @@ mod tests {
             (&json!("big"), &json!("away"))
         );
         assert_eq!((&shows[1]["called"], &shows[1]["name"]), (&json!("bobs-phone"), &Value::Null));
+        assert_eq!(shows[0]["old"], json!(false));
         assert_eq!(of("carol@example.org")["shows"], json!([]));
+        // Nobody has said it again for more than a day.
+        let now = now.saturating_add(Duration::from_secs(26 * 60 * 60 + 61));
+        let seen = Seen { now, ..seen };
+        let lines = seen.lines();
+        let at = lines.iter().position(|line| line == "bob  bob@example.org").unwrap();
+        let old = "  -  desk.bob@example.org, called big there, old: not shown again for 1day 2h";
+        assert_eq!(lines[at + 1], old);
+        let json = seen.as_json();
+        let friends = json["friends"].as_array().unwrap();
+        let bob = friends.iter().find(|friend| friend["name"] == "bob@example.org").unwrap();
+        assert_eq!(bob["shows"][0]["old"], json!(true));
     }
 }

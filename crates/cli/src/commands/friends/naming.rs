@@ -3,18 +3,20 @@
 //! shows later.
 
 use anyhow::Result;
-use whimbrel_base::{EndpointId, Name};
+use whimbrel_base::{EndpointId, Name, UnixTime};
 use whimbrel_devices::{Group, Label, MAX_FRIEND_DEVICES, Op, Subject, WriteError};
 
+use crate::failure::Failure;
 use crate::own_group::{OwnGroup, call, check_free, find, refused};
-use crate::presence::{Shown, ShownDevice};
+use crate::presence::{self, Shown, ShownDevice};
 
 /// Gives a friend, or a device of a friend, a personal name.
 pub(super) fn name(own: &OwnGroup, wanted: &str, name: &Label) -> Result<()> {
     let group = own.look(|log| log.group().clone())?;
     if find(&group, wanted).is_err() {
-        let shown = Shown::read(group.user());
-        if let Some((friend, device)) = meant(&group, &shown, wanted) {
+        let now = presence::now();
+        let shown = Shown::read(group.user(), now);
+        if let Some((friend, device)) = meant(&group, &shown, wanted, now)? {
             return note(own, friend, device, name);
         }
     }
@@ -22,10 +24,30 @@ pub(super) fn name(own: &OwnGroup, wanted: &str, name: &Label) -> Result<()> {
 }
 
 /// The device that a friend shows and a key or a whole name means, with the friend.
-fn meant<'s>(group: &Group, shown: &'s Shown, wanted: &str) -> Option<(EndpointId, &'s ShownDevice)> {
+///
+/// # Errors
+/// When it was shown so long ago that it may not be the friend's any more.
+fn meant<'s>(
+    group: &Group,
+    shown: &'s Shown,
+    wanted: &str,
+    now: UnixTime,
+) -> Result<Option<(EndpointId, &'s ShownDevice)>> {
     let (id, name) = (wanted.parse::<EndpointId>().ok(), wanted.parse::<Name>().ok());
     let is_meant = |device: &ShownDevice| id == Some(device.id) || (name.is_some() && device.name == name);
-    shown.devices().find(|(friend, device)| is_meant(device) && group.friend(*friend).is_some())
+    let found = shown.devices().find(|(friend, device)| is_meant(device) && group.friend(*friend).is_some());
+    match found {
+        Some((friend, device)) if shown.old(friend, now).is_some() => {
+            let message = format!(
+                "{wanted} was not shown for a day, and may not be a device of that friend's any more; name \
+                 it once your agent has met one of the friend's, or say whose it is: `whimbrel friends \
+                 device FRIEND {}`",
+                device.id
+            );
+            Err(Failure::new(Failure::NOT_FOUND, message).into())
+        }
+        found => Ok(found),
+    }
 }
 
 /// Notes a device of a friend, and what the user calls it.
@@ -55,8 +77,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::PathBuf;
     use std::sync::Arc;
+    use std::time::Duration;
 
-    use whimbrel_base::{SecretKey, UnixTime};
+    use whimbrel_base::SecretKey;
     use whimbrel_devices::{Log, Replica};
 
     use super::*;
@@ -86,12 +109,20 @@ mod tests {
         let mut shown = Shown::default();
         shown.hear(id(2), id(2), vec![device(3, Some("desk.bob@example.org")), device(4, None)], now);
         shown.hear(id(9), id(9), vec![device(5, Some("desk.eve@example.org"))], now);
-        let found = |text: &str| meant(&group, &shown, text).map(|(friend, device)| (friend, device.id));
+        let found = |text: &str| {
+            let meant = meant(&group, &shown, text, now).unwrap();
+            meant.map(|(friend, device)| (friend, device.id))
+        };
         assert_eq!(found("desk.bob@example.org"), Some((id(2), id(3))));
         assert_eq!(found(&id(4).to_string()), Some((id(2), id(4))));
         for text in ["desk", "bob", "", "phone.bob@example.org", "desk.eve@example.org", &id(5).to_string()] {
             assert_eq!(found(text), None, "{text}");
         }
+        // A day later nobody has shown them again.
+        let later = now.saturating_add(Duration::from_secs(24 * 60 * 60));
+        let error = meant(&group, &shown, "desk.bob@example.org", later).unwrap_err().to_string();
+        assert!(error.contains("was not shown for a day") && error.contains(&id(3).to_string()), "{error}");
+        assert!(meant(&group, &shown, "phone.bob@example.org", later).unwrap().is_none());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Introductions in one network, without a name service: nobody but the two says there whose a name is.
 //!
-//! The code shows that the other side's key is that of the machine that was told it. What its user is called is
-//! its own word, which counts as little as any first use: never against what is known here, and for no access.
+//! The code shows that the other side's key is that of the machine that was told it. What its user is called
+//! is its own word, which counts as little as any first use: never against what is known here, and for no
+//! access.
 
 use std::time::SystemTime;
 
@@ -27,7 +28,8 @@ pub(super) fn claim(network: &Network, user: &Name) -> Result<()> {
         Ok(_) => Ok(()),
         Err(TrustError::OwnerChanged { known, .. }) => {
             let message = format!(
-                "{user} is known here as {}, which is not this machine's key; run this where that key is",
+                "{user} is known here as {}, which is not this machine's key; run this where that key is, or, \
+                 if that is not its owner's, `whimbrel trust forget {user}` first",
                 known.key
             );
             Err(Failure::new(Failure::REFUSED, message).into())

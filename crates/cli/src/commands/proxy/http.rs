@@ -58,7 +58,7 @@ pub(crate) struct Http {
 /// Flags of everything that has an HTTP proxy in it.
 #[derive(Args)]
 pub(crate) struct HttpFlags {
-    /// Asked for first, to learn an object's size; 0: all
+    /// Asked for first at least, to learn a size; 0: all
     #[arg(long, value_name = "SIZE", default_value = "14000", value_parser = size)]
     first_step: u64,
     /// How many objects of a server come at a time; 0: all
@@ -84,10 +84,20 @@ impl HttpFlags {
         settings.turns = self.turns;
         let client = self.reach.client();
         let is_managed = match client.ask(Ask::default()).await {
-            _ if self.reach.through.is_some() || self.reach.steering.is_off() => false,
+            _ if self.reach.steering.is_off() => false,
+            _ if self.reach.through.is_some() && !self.reach.is_by_answer() => false,
+            Ok(verdict) if self.reach.is_by_answer() && verdict.gateway.is_none() => {
+                let why = "the manager's settings name no gateway";
+                output::note(globals.quiet, format!("all goes through the gateway: {why}"));
+                false
+            }
             Ok(_) | Err(ClientError::Refused(_)) => true,
             Err(error) => {
-                output::note(globals.quiet, format!("the system chooses the network: {error}"));
+                let chooses = match self.reach.through {
+                    Some(_) => "all goes through the gateway",
+                    None => "the system chooses the network",
+                };
+                output::note(globals.quiet, format!("{chooses}: {error}"));
                 false
             }
         };
@@ -136,10 +146,7 @@ async fn serve(
         Some(network) => Some(Reporter::start(network, About::new(COMMAND, through.clone()), globals.quiet)?),
         None => None,
     };
-    let status = match &through {
-        Some(name) => format!("HTTP proxy on {local}, through {name}"),
-        None => format!("HTTP proxy on {local}"),
-    };
+    let status = format!("HTTP proxy on {local}{}", args.flags.reach.shown());
     args.interception.tell(globals.quiet);
     let _ready = Ready::tell(&status);
     if args.json {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use whimbrel_multiaccess::Client;
-use whimbrel_proxy::{Gateway, Managed, Routed, Upstream, WhimbrelHosts};
+use whimbrel_proxy::{ByAnswer, Gateway, Managed, Routed, Upstream, WhimbrelHosts};
 
 use crate::hosts::{self, ListedHost};
 use crate::lasting::Lasting;
@@ -19,7 +19,7 @@ use crate::{renewer, rule};
 /// Flags of every proxy.
 #[derive(Args)]
 pub(crate) struct ReachFlags {
-    /// Reach hosts through this gateway: a name, an id or a ticket
+    /// Reach hosts through this gateway; with --manager: if that says so
     #[arg(long, value_name = "NAME|TICKET")]
     pub(crate) through: Option<Peer>,
     /// Let programs reach this name as a host; port 80 if none; repeatable
@@ -66,7 +66,11 @@ impl ReachFlags {
                 let lasting = Lasting::new(network.clone(), gateway.clone());
                 // A mistake in the name, or not being allowed, is told now rather than to the first program.
                 drop(lasting.connection().await?);
-                with_sessions(Gateway::new(Arc::new(lasting)), network)
+                let through: Arc<dyn Upstream> = with_sessions(Gateway::new(Arc::new(lasting)), network);
+                match self.steering.steered()?.filter(|_| self.is_by_answer()) {
+                    Some(steered) => Arc::new(ByAnswer::new(&client, steered.intents, through)),
+                    None => through,
+                }
             }
             _ => Arc::new(Managed::new(client)),
         };
@@ -75,6 +79,23 @@ impl ReachFlags {
             hosts::list(&mut listed, &self.host, network)?;
         }
         Ok(Arc::new(Routed::new(listed, rest)))
+    }
+
+    /// Whether the manager says for each connection whether it goes through the gateway. All of them do
+    /// unless a manager is named: a gateway may be there to hide where this user is.
+    pub(crate) fn is_by_answer(&self) -> bool {
+        self.through.is_some() && self.steering.is_named()
+    }
+
+    /// How hosts are reached, behind where a proxy is said to listen.
+    pub(crate) fn shown(&self) -> String {
+        match &self.through {
+            Some(gateway) if self.is_by_answer() => {
+                format!(", through {gateway} where the manager says so")
+            }
+            Some(gateway) => format!(", through {gateway}"),
+            None => String::new(),
+        }
     }
 
     /// The gateway, as people wrote it.

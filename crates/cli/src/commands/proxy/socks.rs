@@ -25,8 +25,8 @@ const COMMAND: &str = "proxy socks";
 /// Serve programs as a SOCKS proxy (SOCKS5, SOCKS4a), until stopped
 ///
 /// Each connection goes over the network that the manager chooses (`whimbrel access serve`), or through a
-/// gateway, where it survives moves. Have programs send names and not addresses (socks5h): they are looked up
-/// there.
+/// gateway, where it survives moves; through one if the manager says so, if both are named (--through,
+/// --manager). Have programs send names and not addresses (socks5h): they are looked up there.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -102,10 +102,7 @@ async fn serve(
         None => None,
     };
     let hosts = args.reach.hosts();
-    let status = match &name {
-        Some(name) => format!("SOCKS proxy on {local}, through {name}"),
-        None => format!("SOCKS proxy on {local}"),
-    };
+    let status = format!("SOCKS proxy on {local}{}", args.reach.shown());
     let _ready = Ready::tell(&status);
     if args.json {
         output::json(&json!({ "listening": local.to_string(), "through": name, "hosts": hosts }))?;

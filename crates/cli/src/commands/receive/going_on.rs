@@ -100,6 +100,10 @@ pub(crate) async fn go_on_together(
         globals.quiet,
         format!("{files} files from {peer} go on here; those that have arrived by themselves stay there"),
     );
+    for aside in kept.aside() {
+        let text = format!("what another transfer had left is in {} now", aside.display());
+        output::note(globals.quiet, text);
+    }
     let under_way = inbox.go_on_together((told, kept), &connection).await?;
     match until_done((connection, under_way), (inbox, sessions), (json, &board)).await? {
         None => Ok(()),

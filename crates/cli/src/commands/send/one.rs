@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use whimbrel_transport::Connection;
 
 use crate::failure;
-use crate::moving::{Asked, Leaving, Outcome, Sessions, State};
+use crate::moving::{Asked, Leaving, Outcome, Session, Sessions, State};
 use crate::progress::Board;
 use crate::transfer::Trouble;
 use crate::transfer::outflow::{Outflow, Sent, Stopped};
@@ -16,7 +16,7 @@ use crate::transfer::pace::Pace;
 /// for its answer meanwhile, and the receiver for more.
 const READ_AHEAD: Duration = Duration::from_secs(10);
 const OPEN: &str = "standard input has not ended, and only what is there to its end moves";
-pub(super) const ALL_SENT: &str = "all of it is sent, and is about to arrive";
+const ALL_SENT: &str = "all of it is sent, and is about to arrive";
 
 /// What became of what was sent.
 pub(super) enum Fate {
@@ -59,7 +59,15 @@ pub(super) async fn carry(mut outflow: Outflow, way: &Way<'_>) -> Result<Fate, T
             }
         }
     }
-    let ending = outflow.end();
+    until_arrived(outflow.end(), session, board).await
+}
+
+/// Waits for the receiver to have everything. What is all sent does not go to another device any more.
+pub(super) async fn until_arrived(
+    ending: impl Future<Output = Result<Sent, Trouble>>,
+    mut session: Session,
+    board: &Board,
+) -> Result<Fate, Trouble> {
     tokio::pin!(ending);
     loop {
         tokio::select! {

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use tokio::task::block_in_place;
 use whimbrel_transport::Connection;
 
-use super::one::{ALL_SENT, Fate, Way, stays};
+use super::one::{Fate, Way, stays, until_arrived};
 use crate::failure;
 use crate::moving::{Asked, Outcome, State};
 use crate::transfer::Trouble;
@@ -38,17 +38,7 @@ pub(super) async fn carry(mut outbox: Outbox, way: &Way<'_>) -> Result<Fate, Tro
             }
         }
     }
-    let ending = outbox.end();
-    tokio::pin!(ending);
-    loop {
-        tokio::select! {
-            sent = &mut ending => return sent.map(Fate::Arrived),
-            asked = session.asked() => {
-                asked.refuse(ALL_SENT);
-                stays(board, ALL_SENT);
-            }
-        }
-    }
+    until_arrived(outbox.end(), session, board).await
 }
 
 /// Gives what is left, and then the connection.

@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 use super::super::directory::{Directory, on_its_way};
 use super::super::message::MAX_DEPTH;
 use super::super::name;
-use super::{Kind, MAX_PIECES, Piece, Roots};
+use super::{HeadOut, Kind, MAX_PIECES, Piece, Roots};
 
 /// What is on its way, to be read.
 pub(in crate::transfer) struct Pack {
@@ -19,9 +19,8 @@ pub(in crate::transfer) struct Pack {
     left_over: Vec<Piece>,
     /// The piece that is read next.
     next: usize,
-    /// Of the piece that is read now: its head, and how much of that was read.
-    head: Vec<u8>,
-    told: usize,
+    /// Of the piece that is read now.
+    head: HeadOut,
     /// Its bytes, and how many are left.
     file: Option<File>,
     left: u64,
@@ -41,8 +40,8 @@ impl Pack {
             found.look(directory, &mut above).with_context(|| format!("cannot look into {name}"))?;
         }
         pieces.extend(parts);
-        let head = Vec::new();
-        Ok(Self { roots, pieces, left_over, next: 0, head, told: 0, file: None, left: 0 })
+        let head = HeadOut::default();
+        Ok(Self { roots, pieces, left_over, next: 0, head, file: None, left: 0 })
     }
 
     /// Bytes that there are to be read.
@@ -64,11 +63,7 @@ impl Pack {
     /// What the system says.
     pub(in crate::transfer) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            let head = &self.head[self.told..];
-            if !head.is_empty() {
-                let n = head.len().min(into.len());
-                into[..n].copy_from_slice(&head[..n]);
-                self.told += n;
+            if let Some(n) = self.head.read(into) {
                 return Ok(n);
             }
             if let Some(file) = self.file.as_mut().filter(|_| self.left > 0) {
@@ -78,7 +73,7 @@ impl Pack {
                 return Ok(n);
             }
             let Some(piece) = self.pieces.get(self.next) else { return Ok(0) };
-            (self.head, self.told, self.left) = (piece.head()?, 0, piece.length());
+            (self.head, self.left) = (HeadOut::of(piece)?, piece.length());
             self.file = self.open(piece)?;
             self.next += 1;
         }

@@ -5,7 +5,7 @@ use std::io;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::super::bundle::{Kind, Piece};
+use super::super::bundle::{HeadOut, Kind, Piece};
 use super::super::item::Item;
 use super::super::outflow::{Left, Part, Stopped};
 use super::super::together::{Going, PartGoing};
@@ -19,9 +19,8 @@ pub(crate) struct Away<'a> {
     items: Vec<(Piece, &'a Item)>,
     /// The one that is read next.
     next: usize,
-    /// Of the one that is read now: its head, and how much of that was read.
-    head: Vec<u8>,
-    told: usize,
+    /// Of the one that is read now.
+    head: HeadOut,
     /// Its bytes, how many were read, and how many there are.
     bytes: Option<Part>,
     at: u64,
@@ -48,8 +47,8 @@ impl Outbox {
             let kind = item.size()?.map_or(Kind::Directory, Kind::Whole);
             items.push((Piece { above, name, kind }, item));
         }
-        let head = Vec::new();
-        let away = Away { parts, part: 0, items, next: 0, head, told: 0, bytes: None, at: 0, size: 0 };
+        let head = HeadOut::default();
+        let away = Away { parts, part: 0, items, next: 0, head, bytes: None, at: 0, size: 0 };
         let going = Going {
             peer: peer.to_owned(),
             announced: self.announced.clone(),
@@ -94,11 +93,7 @@ impl Away<'_> {
                 self.part += 1;
                 continue;
             }
-            let head = &self.head[self.told..];
-            if !head.is_empty() {
-                let n = head.len().min(into.len());
-                into[..n].copy_from_slice(&head[..n]);
-                self.told += n;
+            if let Some(n) = self.head.read(into) {
                 return Ok(n);
             }
             if let Some(bytes) = self.bytes.as_ref().filter(|_| self.at < self.size) {
@@ -108,7 +103,7 @@ impl Away<'_> {
                 return Ok(n);
             }
             let Some((piece, item)) = self.items.get(self.next) else { return Ok(0) };
-            (self.head, self.told, self.at, self.size) = (piece.head()?, 0, 0, piece.length());
+            (self.head, self.at, self.size) = (HeadOut::of(piece)?, 0, piece.length());
             self.bytes = item.open().map_err(io::Error::other)?.map(|(bytes, _)| bytes);
             self.next += 1;
         }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use whimbrel_transport::{Connection, Stream};
 
 use super::super::batch::MAX_ENTRIES;
-use super::super::bundle::{Kind, Piece, length_of_head};
+use super::super::bundle::{HeadIn, Kind, Piece};
 use super::super::item::{Bytes, Item};
 use super::super::name;
 use super::super::outflow::{MOST_WAITING, Outflow, SUM, Sent, Stopped};
@@ -27,7 +27,7 @@ pub(crate) struct Kept {
     part: usize,
     items: Vec<(Piece, u64)>,
     /// The head that comes now, or bytes that are left of what it was of.
-    head: Vec<u8>,
+    head: HeadIn,
     body: u64,
 }
 
@@ -59,7 +59,7 @@ impl Kept {
             kept
         };
         let parts = parts.iter().map(kept).collect();
-        Self { spool, parts, part: 0, items: Vec::new(), head: Vec::new(), body: 0 }
+        Self { spool, parts, part: 0, items: Vec::new(), head: HeadIn::default(), body: 0 }
     }
 
     /// Keeps what comes. Blocks.
@@ -96,11 +96,8 @@ impl Kept {
             self.body -= n as u64;
             return Ok(n);
         }
-        let n = (length_of_head(&self.head)? - self.head.len()).min(bytes.len());
-        self.head.extend_from_slice(&bytes[..n]);
-        if self.head.len() == length_of_head(&self.head)? {
-            let piece = Piece::of_head(&self.head)?;
-            self.head.clear();
+        let (n, piece) = self.head.take(bytes)?;
+        if let Some(piece) = piece {
             self.body = piece.length();
             if self.items.len() as u64 >= MAX_ENTRIES {
                 bail!("more than {MAX_ENTRIES} files are too many to be sent together");

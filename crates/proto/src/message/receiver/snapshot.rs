@@ -22,11 +22,11 @@ impl Receiver {
             parts::class(out, inflow.class);
             parts::seen(out, &inflow.settled);
         }
-        number(out, self.orders.len() as u64);
-        for (of, order) in &self.orders {
+        number(out, self.orders().count() as u64);
+        for (of, order) in self.orders() {
             let (is_group, who) = match of {
-                OrderOf::Flow(flow) => (false, *flow),
-                OrderOf::Group(group) => (true, *group),
+                OrderOf::Flow(flow) => (false, flow),
+                OrderOf::Group(group) => (true, group),
             };
             flag(out, is_group);
             let (epoch, index) = order.place();
@@ -71,7 +71,8 @@ impl Receiver {
             if flow >= MAX_FLOWS {
                 return Err(DecodeError::TooLarge("flow"));
             }
-            let inflow = Inflow { class: parts::read_class(reader)?, settled: parts::read_seen(reader)? };
+            let class = parts::read_class(reader)?;
+            let inflow = Inflow { settled: parts::read_seen(reader)?, ..Inflow::new(class) };
             this.flows.insert(flow, inflow);
         }
         let mut paid = this.unread();
@@ -89,7 +90,13 @@ impl Receiver {
                 this.held += whole.as_ref().map_or(0, |whole| whole.data.len() as u64);
                 order.wait(epoch, index, whole);
             }
-            this.orders.insert(if is_group { OrderOf::Group(who) } else { OrderOf::Flow(who) }, order);
+            if is_group {
+                this.groups.insert(who, order);
+            } else {
+                // Whatever has an order has brought a message.
+                let inflow = this.flows.get_mut(&who).ok_or(DecodeError::Invalid("order of a flow"))?;
+                inflow.order = Some(Box::new(order));
+            }
         }
         for _ in 0..reader.varint()? {
             let partial = read_partial(reader, &mut paid)?;
@@ -150,5 +157,61 @@ impl Whole {
         let data = reader.prefixed()?.to_vec();
         pay(paid, data.len() as u64)?;
         Ok(Self { flow, class, tag, data })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::super::{Class, NUMBER_WINDOW};
+    use super::*;
+    use crate::frame::Place;
+
+    #[test]
+    fn a_snapshot_with_the_order_of_a_flow_that_brought_nothing_is_refused() {
+        let (mut receiver, mut events) = (Receiver::new(10_000), Events::default());
+        let class = Class::RELIABLE_SEQUENCED;
+        let header = MessageHeader { flow: 0, number: 1, class, tag: None, place: None };
+        receiver.piece(header, 3, 0, b"one", &mut events).unwrap();
+        let read = |receiver: &Receiver| {
+            let mut bytes = Vec::new();
+            receiver.write_down(&mut bytes);
+            Receiver::read_back(&mut Reader::new(&bytes), 10_000, false, &mut Events::default())
+        };
+        let mut receiver = read(&receiver).unwrap();
+        assert_eq!((receiver.len(), receiver.take()), (1, None), "it waits for another");
+        let order = receiver.flows.remove(&0).unwrap().order.unwrap();
+        let mut bytes = Vec::new();
+        receiver.write_down(&mut bytes);
+        // The credit and counts, seven small numbers and so far; then no flow, and no order.
+        let (end, known) = (bytes.len() - 2, bytes.len() - 4);
+        assert_eq!(bytes[known..], [0; 4]);
+        bytes.truncate(end - 1);
+        // An order of flow 0, at its beginning, in which nothing waits.
+        bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(order.place(), (0, 0));
+        let read = Receiver::read_back(&mut Reader::new(&bytes), 10_000, false, &mut Events::default());
+        assert_eq!(read.err(), Some(DecodeError::Invalid("order of a flow")));
+    }
+
+    #[test]
+    fn a_place_of_its_own_far_behind_those_in_a_group_is_refused_and_what_waits_can_be_written_down() {
+        let window = 1 << 30;
+        let (mut receiver, mut events) = (Receiver::new(window), Events::default());
+        let mut piece = |number: u64, group: Option<u64>, data: &[u8]| {
+            let place = group.map(|epoch| Place { group: 1, epoch, index: 0 });
+            let class = Class::RELIABLE_SEQUENCED;
+            let header = MessageHeader { flow: 0, number, class, tag: None, place };
+            let result = receiver.piece(header, data.len() as u64, 0, data, &mut events);
+            (result.is_ok(), receiver.flows[&0].order.as_ref().map(|order| order.len()))
+        };
+        for number in 0..NUMBER_WINDOW {
+            assert_eq!(piece(number, Some(number), b""), (true, None));
+        }
+        assert_eq!(piece(NUMBER_WINDOW, None, b"x"), (false, None), "in one piece");
+        let mut bytes = Vec::new();
+        receiver.write_down(&mut bytes);
+        let read = Receiver::read_back(&mut Reader::new(&bytes), window, false, &mut Events::default());
+        assert!(read.is_ok(), "{:?}", read.err());
     }
 }

@@ -12,16 +12,16 @@ use crate::path::Leaver;
 
 /// What a piece takes besides its bytes, at most: type, length, flow, number, class, tag, place, size,
 /// offset.
-const HEADER: usize = 1 + 2 + 2 + 8 + 1 + 8 + 18 + 4 + 4;
+pub(super) const HEADER: usize = 1 + 2 + 2 + 8 + 1 + 8 + 18 + 4 + 4;
 /// A message up to this size is not cut to fill a segment that has something in it.
-const SMALL: u64 = 4096;
+pub(super) const SMALL: u64 = 4096;
 /// What a segment may have in it all the same, such as acknowledgements.
 const ALMOST_EMPTY: usize = 128;
 /// Messages of one flow without order that are sent in turns.
 const INTERLEAVED: usize = 16;
 /// Reliable messages go in datagrams as long as no more than this waits on their lane: what floods is better
 /// packed in segments.
-const FLOOD: u64 = 16 * 1024;
+pub(super) const FLOOD: u64 = 16 * 1024;
 /// A reliable message that did not arrive in so many datagrams goes in a segment.
 const MOST_DATAGRAMS: u8 = 4;
 /// Parts that wait to go on a second path.
@@ -109,7 +109,8 @@ impl Sender {
         let before = draft.len();
         while draft.room() >= MIN_PIECE
             && draft.len() < limit
-            && self.put_one(level, now, chance, limit, draft, events)
+            && (self.put_run(level, now, chance, limit, draft)
+                || self.put_one(level, now, chance, limit, draft, events))
         {}
         draft.len() > before
     }

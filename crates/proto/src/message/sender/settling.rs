@@ -7,8 +7,68 @@ use super::{Event, Events, FlowId, MessageId, Outcome, Outgoing, Sender};
 
 impl Sender {
     /// The peer has these messages, as is known `now`.
-    pub(crate) fn all_delivered(&mut self, now: Duration, ids: Range<u64>, events: &mut Events) {
-        ids.for_each(|id| self.whole_delivered(now, id, events));
+    pub(crate) fn all_delivered(&mut self, now: Duration, mut ids: Range<u64>, events: &mut Events) {
+        while !ids.is_empty() {
+            ids.start += self.run_delivered(now, &ids, events);
+            if let Some(id) = ids.next() {
+                self.whole_delivered(now, id, events);
+            }
+        }
+    }
+
+    /// Settles the first of these messages, as far as they are of one flow and there is nothing to say of any
+    /// but that the peer has it. Returns how many that were.
+    fn run_delivered(&mut self, now: Duration, ids: &Range<u64>, events: &mut Events) -> u64 {
+        let Some(of) = self.messages.get(ids.start).map(|message| message.flow) else { return 0 };
+        let flow = &mut self.flows[of.0 as usize];
+        let (mut count, mut held, mut in_segments) = (0, 0, 0);
+        for id in ids.clone() {
+            let Some(message) = self.messages.get(id) else { break };
+            let Some(number) = message.number().filter(|_| message.flow == of && message.is_plain()) else {
+                break;
+            };
+            if let Some(taken) = message.taken {
+                flow.tally.delays.note(now.saturating_sub(taken));
+            }
+            if let Some(at) = message.deadline {
+                self.expiries.remove(at, id);
+            }
+            if !message.silent {
+                events.push(Event::MessageDone(MessageId(id), Outcome::Delivered));
+            }
+            (count, held) = (count + 1, held + message.held());
+            in_segments += usize::from(message.in_segments);
+            flow.queued -= message.cost();
+            flow.settled.insert(number);
+            self.messages.remove(id);
+        }
+        if count > 0 {
+            self.held -= held;
+            (self.stats.delivered, flow.tally.counts.delivered) =
+                (self.stats.delivered + count, flow.tally.counts.delivered + count);
+            let lane = flow.lane;
+            self.lanes[lane].in_segments -= in_segments;
+            self.has_room(of, events);
+            self.has_settled(lane);
+        }
+        count
+    }
+
+    /// Tells whoever waits for room in a flow's queue if there is much of it.
+    fn has_room(&mut self, of: FlowId, events: &mut Events) {
+        let flow = &mut self.flows[of.0 as usize];
+        if flow.blocked && flow.queued <= flow.options.queue / 2 {
+            flow.blocked = false;
+            events.push(Event::FlowWritable(of));
+        }
+    }
+
+    /// Messages of a lane have their end: others, which waited for that, may go.
+    fn has_settled(&mut self, lane: usize) {
+        let queue = &mut self.lanes[lane];
+        if queue.backlog == 0 || std::mem::take(&mut queue.parked) {
+            self.activate(lane);
+        }
     }
 
     fn whole_delivered(&mut self, now: Duration, id: u64, events: &mut Events) {
@@ -109,7 +169,7 @@ impl Sender {
             self.tags.remove(&(message.flow, tag, id));
         }
         if let Some(at) = message.deadline {
-            self.expiries.remove(&(at, id));
+            self.expiries.remove(at, id);
         }
         let (flow, silent) = (message.flow, message.silent);
         let lane = self.flows[flow.0 as usize].lane;
@@ -159,7 +219,7 @@ impl Sender {
                 self.tags.remove(&(message.flow, tag, id));
             }
             if let Some(at) = message.deadline {
-                self.expiries.remove(&(at, id));
+                self.expiries.remove(at, id);
             }
         }
         if message.is_skipped() {
@@ -186,18 +246,12 @@ impl Sender {
                 }
             }
         }
-        if flow.blocked && flow.queued <= flow.options.queue / 2 {
-            flow.blocked = false;
-            events.push(Event::FlowWritable(of));
-        }
+        self.has_room(of, events);
         self.messages.remove(id);
         if !told {
             self.tell(id, of, outcome, silent, events);
         }
-        let queue = &mut self.lanes[lane];
-        if queue.backlog == 0 || std::mem::take(&mut queue.parked) {
-            self.activate(lane);
-        }
+        self.has_settled(lane);
     }
 
     fn tell(&mut self, id: u64, flow: FlowId, outcome: Outcome, silent: bool, events: &mut Events) {

@@ -110,7 +110,7 @@ impl Sender {
                 self.tags.insert((message.flow, tag, id));
             }
             if let Some(at) = message.deadline {
-                self.expiries.insert((at, id));
+                self.expiries.insert(at, id);
             }
             if !message.is_begun() {
                 queue.fresh.insert((message.turn, id));

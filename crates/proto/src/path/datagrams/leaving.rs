@@ -29,25 +29,36 @@ const LOSS_HALF_LIFE: Duration = Duration::from_secs(10);
 /// Lost datagrams are counted in parts of this.
 const ALL: u32 = 1 << 16;
 
-/// A message on its way.
+/// Messages of one datagram on their way, whose names follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flying {
-    /// The sender's name for it.
-    pub(crate) id: u64,
-    /// Its size.
-    pub(crate) size: u64,
-    /// It was sent again meanwhile, or will be.
+    /// The sender's name for the first of them.
+    first: u64,
+    count: u32,
+    /// What the datagram took; 0 if others in it stand for that.
+    bytes: u32,
+    /// They were sent again meanwhile, or will be.
     pub(crate) repeated: bool,
-    /// If it is reliable: how often it went in datagrams before.
+    /// If they are reliable: how often they went in datagrams before.
     repetition: Option<u8>,
     number: u64,
     at: Instant,
-    /// What the datagram took; 0 if another message in it stands for that.
-    bytes: u64,
 }
 
 impl Flying {
-    /// One of those in a datagram stands for it.
+    /// The sender's names for them.
+    pub(crate) fn ids(&self) -> Range<u64> {
+        self.first..self.first + u64::from(self.count)
+    }
+
+    /// Takes a message of the same datagram in beside these, if it is the next. False if it is not.
+    fn is_followed_by(&mut self, next: &Leaver) -> bool {
+        let follows = self.ids().end == next.id && self.repetition == next.repetition;
+        self.count += u32::from(follows);
+        follows
+    }
+
+    /// Some of those in a datagram stand for it.
     fn is_first(&self) -> bool {
         self.bytes > 0
     }
@@ -63,6 +74,9 @@ pub(crate) struct Leaver {
     /// If it is reliable: how often it went in datagrams before.
     pub(crate) repetition: Option<u8>,
 }
+
+/// What leaves in one datagram: mostly no more small messages than these fit in a packet.
+pub(crate) type Leavers = SmallVec<[Leaver; 16]>;
 
 /// What an answer says of messages.
 #[derive(Debug, Default)]
@@ -143,9 +157,15 @@ impl Leaving {
 
     /// Notes that the next one leaves, with these messages.
     pub(crate) fn note(&mut self, now: Instant, messages: &[Leaver], bytes: u64) {
-        for (index, Leaver { id, size, repetition }) in messages.iter().copied().enumerate() {
-            let bytes = if index == 0 { bytes } else { 0 };
-            let flying = Flying { id, size, repeated: false, repetition, number: self.next, at: now, bytes };
+        let mut stands_for = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let number = self.next;
+        for leaver in messages {
+            let here = self.flying.back_mut().filter(|last| last.number == number);
+            if here.is_some_and(|last| last.is_followed_by(leaver)) {
+                continue;
+            }
+            let (first, repetition, bytes) = (leaver.id, leaver.repetition, std::mem::take(&mut stands_for));
+            let flying = Flying { first, count: 1, bytes, repeated: false, repetition, number, at: now };
             if let Some(at) = self.repeats_at(&flying) {
                 self.repeats = Some(self.repeats.map_or(at, |known| known.min(at)));
             }
@@ -208,7 +228,7 @@ impl Leaving {
             }
             if flying.is_first() {
                 self.loss.note(now, !arrived);
-                self.unanswered -= flying.bytes;
+                self.unanswered -= u64::from(flying.bytes);
             }
         }
         waiting.into_iter().rev().for_each(|flying| self.flying.push_front(flying));
@@ -234,7 +254,7 @@ impl Leaving {
         let late = self.flying.iter().take_while(|flying| flying.at + patience <= now).count();
         let lost: Vec<Flying> = self.flying.drain(..late).collect();
         for flying in lost.iter().filter(|flying| flying.is_first()) {
-            self.unanswered -= flying.bytes;
+            self.unanswered -= u64::from(flying.bytes);
             self.loss.note(now, true);
         }
         lost
@@ -304,7 +324,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn ids(flying: &[Flying]) -> Vec<u64> {
-        flying.iter().map(|flying| flying.id).collect()
+        flying.iter().flat_map(Flying::ids).collect()
     }
 
     fn unreliable(id: u64, size: u64) -> Leaver {
@@ -365,6 +385,20 @@ mod tests {
         assert_eq!(ids(&out.take_lost(begin + 200 * MS, 100 * MS)), [1, 2]);
         assert_eq!((out.unanswered, out.flying.len()), (0, 0));
         assert_eq!(out.loss.at(begin + 200 * MS), ALL / LOSS_WEIGHT, "one datagram of two");
+    }
+
+    #[test]
+    fn messages_of_a_datagram_that_follow_each_other_are_one_run() {
+        let now = Instant::now();
+        let mut out = Leaving::new(now, None);
+        let ids_of = |ids: [u64; 3]| ids.map(|id| unreliable(id, 10));
+        out.note(now, &ids_of([7, 8, 9]), 50);
+        assert_eq!((out.flying.len(), out.flying[0].ids()), (1, 7..10));
+        out.note(now, &ids_of([10, 12, 11]), 50);
+        assert_eq!(out.flying.len(), 4, "another datagram's, one that is missing, and one that went before");
+        out.note(now, &[unreliable(13, 10), reliable(14, 0), reliable(15, 1)], 50);
+        assert_eq!(out.flying.len(), 7, "each is sent again at another time, or never");
+        assert_eq!(out.unanswered(), 150);
     }
 
     /// A sender that knows that answers take 20 ms.

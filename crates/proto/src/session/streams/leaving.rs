@@ -91,10 +91,9 @@ impl Streams {
                 self.wake_writer(id, events);
             }
             any |= sent;
-            let goes_on = sent && self.turn.goes_on(id, draft.len() - before);
             draft.contents.extend(piece);
             // To the back of the queue, so that streams take turns.
-            let waits = self.enqueue_again(id, goes_on);
+            let waits = self.enqueue_again(id);
             barren = match sent {
                 true => 0,
                 false => barren + usize::from(waits),

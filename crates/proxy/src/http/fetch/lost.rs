@@ -1,6 +1,8 @@
 //! Networks that were lost under an object that comes over several: each of them is looked for until it
 //! carries again. That it is there again is heard from the manager. One that is there and silent is knocked
-//! at, by a connection to the server, which also tells the manager what it is like by now.
+//! at, by a connection to the server, which also tells the manager what it is like by now. One that was made
+//! anew, of whose rate nobody knows anything, is tried: it carries ranges for a moment, and the manager
+//! measures them.
 
 use super::{LEAST_LEFT, LOST, PAUSE};
 use crate::http::assembly::Assembly;
@@ -28,6 +30,8 @@ const LONGEST_KNOCK: Duration = Duration::from_secs(4);
 /// Once a network has answered, the manager is asked after this pause, which doubles: a measurement takes as
 /// long.
 const ANSWERED: Duration = Duration::from_millis(100);
+/// A trial that left the rate unknown is followed by another one after this pause.
+const TRIED: Duration = LOST;
 
 /// The networks of an object, and the search for those that were lost.
 #[derive(Default)]
@@ -37,7 +41,14 @@ pub(super) struct Lost {
     /// As many as a manager knows: few.
     networks: Vec<Network>,
     /// At most one for each network. They go on while [`Lost::found`] is waited for, and need no tasks.
-    searches: Vec<BoxFuture<'static, (String, Option<Route>)>>,
+    searches: Vec<BoxFuture<'static, (String, Option<Found>)>>,
+}
+
+/// A network that carries again.
+pub(super) struct Found {
+    pub(super) route: Route,
+    /// The manager does not know yet what it can carry: it is to be tried.
+    pub(super) is_to_try: bool,
 }
 
 #[derive(Default)]
@@ -47,6 +58,8 @@ struct Network {
     by: Option<Candidate>,
     losses: Losses,
     is_sought: bool,
+    /// Ranges come over it, so that it is measured.
+    is_tried: bool,
 }
 
 /// How often a network was lost lately.
@@ -92,8 +105,8 @@ impl Lost {
         known.by = by.cloned().or_else(|| known.by.take());
     }
 
-    /// The last worker on this network has ended. A search for it begins, unless there is one already; where the
-    /// server is at fault, after a while.
+    /// The last worker on this network has ended. A search for it begins, unless there is one already; where
+    /// the server is at fault, after a while.
     pub(super) fn look_for(
         &mut self,
         network: &str,
@@ -102,7 +115,35 @@ impl Lost {
         assembly: &Arc<Assembly>,
     ) {
         let known = self.known(network);
+        known.is_tried = false;
         let rest = known.losses.another(Instant::now());
+        let rest = if is_by_server { LOST } else { rest };
+        self.search(network, rest, None, object, assembly);
+    }
+
+    /// Ranges come over this network from now on, so that it is measured.
+    pub(super) fn tries(&mut self, network: &str) {
+        self.known(network).is_tried = true;
+    }
+
+    /// The last worker on this network has ended, and nothing failed. If that was a trial, the manager is
+    /// asked what it thinks of the network by now.
+    pub(super) fn worked(&mut self, network: &str, object: &Arc<Described>, assembly: &Arc<Assembly>) {
+        if std::mem::take(&mut self.known(network).is_tried) {
+            self.search(network, Duration::ZERO, Some(Instant::now()), object, assembly);
+        }
+    }
+
+    /// Begins a search after a rest, unless there is one already.
+    fn search(
+        &mut self,
+        network: &str,
+        rest: Duration,
+        tried: Option<Instant>,
+        object: &Arc<Described>,
+        assembly: &Arc<Assembly>,
+    ) {
+        let known = self.known(network);
         if std::mem::replace(&mut known.is_sought, true) {
             return;
         }
@@ -114,21 +155,20 @@ impl Lost {
             by,
             present: self.present.clone(),
         };
-        let rest = if is_by_server { LOST } else { rest };
         let searching = async move {
             tokio::time::sleep(rest).await;
-            let found = search.run().await;
+            let found = search.run(tried).await;
             (search.network, found)
         };
         self.searches.push(searching.boxed());
     }
 
-    /// The way over a network that carries again and is wanted. Cancel-safe.
-    pub(super) async fn found(&mut self) -> Route {
+    /// A network that carries again and is wanted, or has to be tried. Cancel-safe.
+    pub(super) async fn found(&mut self) -> Found {
         poll_fn(|cx| self.poll_found(cx)).await
     }
 
-    fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Route> {
+    fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Found> {
         let mut at = 0;
         while let Some(search) = self.searches.get_mut(at) {
             let Poll::Ready((network, found)) = search.as_mut().poll(cx) else {
@@ -137,8 +177,8 @@ impl Lost {
             };
             drop(self.searches.swap_remove(at));
             self.known(&network).is_sought = false;
-            if let Some(route) = found {
-                return Poll::Ready(route);
+            if let Some(found) = found {
+                return Poll::Ready(found);
             }
         }
         Poll::Pending
@@ -172,19 +212,24 @@ struct Search {
 }
 
 impl Search {
-    /// Looks until the manager wants what is left to come over this network too. `None`: too little is left.
-    async fn run(&self) -> Option<Route> {
+    /// Looks until the manager wants what is left to come over this network too, or the network has to be
+    /// tried before it can say so. `tried`: when that was done last. `None`: too little is left.
+    async fn run(&self, tried: Option<Instant>) -> Option<Found> {
+        let mut tried = tried;
         let (mut pause, mut patience, mut has_answered) = (PAUSE, KNOCK, false);
+        if tried.is_some() {
+            (pause, has_answered) = (ANSWERED, true);
+        }
         loop {
             if self.comes().await {
-                (pause, patience, has_answered) = (PAUSE, KNOCK, false);
+                (pause, patience, has_answered, tried) = (PAUSE, KNOCK, false, None);
             }
             let left = self.assembly.left();
             if left < LEAST_LEFT || self.assembly.is_in_one() {
                 return None;
             }
             if let Some(route) = self.wanted(left).await {
-                return Some(route);
+                return Some(Found { route, is_to_try: false });
             }
             if !has_answered {
                 match self.knock(patience).await {
@@ -192,6 +237,12 @@ impl Search {
                     Knocked::Refused => {}
                     Knocked::Silent => (pause, patience) = (PAUSE, (2 * patience).min(LONGEST_KNOCK)),
                 }
+            }
+            if has_answered
+                && tried.is_none_or(|tried| tried.elapsed() >= TRIED)
+                && let Some(route) = self.to_try().await
+            {
+                return Some(Found { route, is_to_try: true });
             }
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(LOST);
@@ -241,11 +292,23 @@ impl Search {
 
     /// How a connection is made over this network: as the manager says by now, or as the last one was.
     async fn way(&self) -> Option<Candidate> {
-        // So little may go over a network of which nothing is known.
+        self.little().await.and_then(|route| route.by).or_else(|| self.by.clone())
+    }
+
+    /// The way over this network, if its rate was never measured and the manager lets little things go there.
+    async fn to_try(&self) -> Option<Route> {
+        let present = self.present.as_ref().filter(|present| present.is_to_be_tried(&self.network));
+        match present {
+            Some(_) => self.little().await,
+            None => None,
+        }
+    }
+
+    /// The way of something small over this network: so little may go over one of which nothing is known.
+    async fn little(&self) -> Option<Route> {
         let asked = self.object.origins.decide(&self.object.to, Intents::receive(1), false).await;
         let mut routes = asked.map(|decided| decided.routes).unwrap_or_default().into_iter();
-        let route = routes.find(|route| route.way.interface == self.network);
-        route.and_then(|route| route.by).or_else(|| self.by.clone())
+        routes.find(|route| route.way.interface == self.network)
     }
 }
 

@@ -83,15 +83,15 @@ impl Team {
         self.hear();
         if !in_ranges && !is_there {
             self.workers.fetch_add(1, Ordering::Relaxed);
-            return self.add(interface, Start::by(part.route), Some(rest));
+            return self.add(interface, Start::by(part.route), Some(rest), None);
         }
         self.assembly.give_back(rest.start, rest.start);
         if let Some((beside, by)) = self.alone.take().filter(|_| in_ranges) {
             self.workers.store(2 * WORKERS_EACH, Ordering::Relaxed);
-            self.add(beside, Start::New(by), None);
+            self.add(beside, Start::New(by), None, None);
         }
         if !is_there {
-            self.add_all_of(part.route);
+            self.add_all_of(part.route, None);
         }
     }
 }

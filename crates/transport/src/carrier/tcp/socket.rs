@@ -39,6 +39,11 @@ pub(crate) fn kind_of(socket: &TcpStream, wanted: CarrierKind) -> CarrierKind {
     if wanted == CarrierKind::Mptcp && is_mptcp(socket) { CarrierKind::Mptcp } else { CarrierKind::Tcp }
 }
 
+/// Whether sockets have all that is set on them from the listener that accepts them.
+pub(crate) fn hands_on(kind: CarrierKind) -> bool {
+    cfg!(target_os = "linux") && kind != CarrierKind::Mptcp
+}
+
 /// Sets what every path's socket needs. A listener hands it on to the sockets that it accepts, except that of
 /// MPTCP, which keeps some of it to itself.
 pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {

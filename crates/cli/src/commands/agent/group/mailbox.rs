@@ -10,27 +10,23 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use whimbrel_base::UnixTime;
 use whimbrel_devices::{Mailbox, Piece, StoreError};
-use whimbrel_names::AskError;
+use whimbrel_names::{AskError, ErrorCode};
 
 use super::watching::Known;
-use super::{Shared, chance};
+use super::{Shared, chance, policy};
 use crate::requests::Voice;
 use crate::{aside, failure};
 
-/// Between two looks at what others left, where nothing changes here.
+/// Between two looks at what others left, where nothing changes here; sooner after the first errors.
 const LOOK: Duration = Duration::from_secs(5 * 60);
 /// After a change, at least, and what chance adds at most: of several devices that hear of one, the first
 /// leaves it, and the others find it there.
 const SOON: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// A service that takes no more for now is left alone for so long: by then it takes a whole list. Less of it
+/// again and again would displace what is there.
+const HOUR: Duration = Duration::from_secs(60 * 60);
 /// So often it is found out anew what is there; a service that knows no mailboxes is asked again.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// What comes next.
-enum Next {
-    Look,
-    /// The service is of an older version.
-    Rest,
-}
 
 /// Leaves what changes, and takes what others left, for as long as it is polled, where there is a name
 /// service.
@@ -40,26 +36,27 @@ pub(super) async fn follow(shared: Arc<Shared>, mut changes: watch::Receiver<Arc
     }
     let user = shared.known().group.user();
     let (mut mailbox, mut began) = (Mailbox::new(user), Instant::now());
+    let mut failures = 0_u32;
     loop {
         if began.elapsed() >= DAY {
             (mailbox, began) = (Mailbox::new(user), Instant::now());
         }
         // What changes from here on is looked at again.
         changes.mark_unchanged();
-        let next;
-        (mailbox, next) = match look(&shared, mailbox).await {
-            Ok(mailbox) => (mailbox, Next::Look),
+        let rest;
+        (mailbox, failures, rest) = match look(&shared, mailbox).await {
+            Ok(mailbox) => (mailbox, 0, None),
             Err(error) => {
                 tracing::debug!(error = failure::line(&error), "the mailbox at the name service is not used");
-                let next = if is_too_old(&error) { Next::Rest } else { Next::Look };
                 // What of it was left is found out next time.
-                (Mailbox::new(user), next)
+                (Mailbox::new(user), failures.saturating_add(1), rest_after(&error))
             }
         };
-        match next {
-            Next::Rest => tokio::time::sleep(DAY).await,
-            Next::Look => tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
+        let pause = if failures == 0 { LOOK } else { policy::again(failures, chance()) };
+        match rest {
+            Some(rest) => tokio::time::sleep(rest).await,
+            None => tokio::select! {
+                () = tokio::time::sleep(pause) => {}
                 Ok(()) = changes.changed() => tokio::time::sleep(soon()).await,
             },
         }
@@ -109,7 +106,9 @@ async fn fetch(shared: &Shared, voice: &Voice, mut mailbox: Mailbox) -> Result<L
         // To open a file for a change takes longest of all.
         if mailbox.has_news() {
             let entries = replica.with(|log| mailbox.settle(log, &key, now))?;
-            tracing::info!(entries, "took what other devices left with the name service");
+            if entries > 0 {
+                tracing::info!(entries, "took what other devices left with the name service");
+            }
         }
         let (is_outdated, due) = replica.look(|log| match mailbox.is_outdated(log) {
             true => (true, Vec::new()),
@@ -125,7 +124,11 @@ fn soon() -> Duration {
     least + chances * u32::from(chance()) / u32::from(u16::MAX)
 }
 
-fn is_too_old(error: &anyhow::Error) -> bool {
-    let asked = error.chain().find_map(|cause| cause.downcast_ref::<AskError>());
-    matches!(asked, Some(AskError::Unsupported(_)))
+/// For how long nothing is asked after an error, whatever changes here.
+fn rest_after(error: &anyhow::Error) -> Option<Duration> {
+    match error.chain().find_map(|cause| cause.downcast_ref::<AskError>())? {
+        // It is of an older version.
+        AskError::Unsupported(_) => Some(DAY),
+        asked => matches!(asked.code(), Some(ErrorCode::TooOften | ErrorCode::Full)).then_some(HOUR),
+    }
 }

@@ -1,0 +1,137 @@
+//! How much of an object is asked for first, to learn its size, where several networks lead to its server.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/networks.rs"]
+mod networks;
+mod support;
+
+use networks::{Object, World, content, range};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use support::{LIMIT, Origin, field, get, has, read_head, status};
+use whimbrel_lab::require;
+
+const SIZE: usize = 100_000;
+
+/// Two links of 20 Mbit/s that are known: the nearer one brings 250 KB in a round trip, the other is twice
+/// as far. What is open over them stays so.
+fn far_and_known() -> (World, [Vec<TcpStream>; 2]) {
+    let world = World::with(&[(50, 20), (100, 20)], "", |settings| settings.longest_first = 256 << 10);
+    let known = Object::start(&world, 4 << 20);
+    let open = [world.warm_up(&known), world.warm_up(&known)];
+    world.until_seen("each link has a rate", |path| path.down_best.is_some() && path.srtt_min_ms.is_some());
+    (world, open)
+}
+
+/// The head of an answer with these bytes of the object.
+fn part(first: usize, last: usize) -> String {
+    let length = last + 1 - first;
+    format!(
+        "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes {first}-{last}/{SIZE}\r\n\
+         Content-Length: {length}\r\n\r\n"
+    )
+}
+
+/// A server with one object, and the ranges that it was asked for.
+fn object(world: &World) -> (Origin, Arc<Mutex<Vec<String>>>) {
+    let (content, asked) = (content(SIZE), Arc::<Mutex<Vec<String>>>::default());
+    let noted = Arc::clone(&asked);
+    let origin = world.origin(move |head, _, stream| {
+        noted.lock().unwrap().push(field(head, "range").unwrap_or("all").to_owned());
+        let (first, last) = range(head, content.len()).unwrap_or((0, content.len() - 1));
+        let head = part(first, last);
+        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&content[first..=last]).is_ok()
+    });
+    (origin, asked)
+}
+
+#[test]
+fn an_object_that_comes_in_a_round_trip_of_its_far_network_is_asked_for_at_once_over_an_open_connection() {
+    if !require!() {
+        return;
+    }
+    let (world, _open) = far_and_known();
+    let (origin, asked) = object(&world);
+    let load = || {
+        let answer = world.talk(&get(&origin.url("/"), ""));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{}", &answer[..answer.len().min(200)]);
+        std::mem::take(&mut *asked.lock().unwrap())
+    };
+    // The window of a new connection has to grow first.
+    let first = load();
+    assert!(first.len() > 1 && first[0] == "bytes=0-8191", "{first:?}");
+    // A connection may come back a moment after its object has come.
+    let later: Vec<Vec<String>> = (0..8).map(|_| load()).collect();
+    let is_all = |range: &str| {
+        let last = range.strip_prefix("bytes=0-").and_then(|last| last.parse::<usize>().ok());
+        last.is_some_and(|last| last >= SIZE - 1)
+    };
+    assert!(later.iter().any(|asked| asked.len() == 1 && is_all(&asked[0])), "{later:?}");
+}
+
+/// What a client reads of the object, which tells when the first of it is there.
+fn read(world: &World, origin: &Origin, begun: &Sender<()>) -> Vec<u8> {
+    let mut client = world.connect();
+    client.write_all(get(&origin.url("/"), "").as_bytes()).unwrap();
+    let head = read_head(&mut client).unwrap();
+    assert!(status(&head) == 200 && has(&head, &format!("content-length: {SIZE}")), "{head}");
+    assert!(field(&head, "content-range").is_none(), "{head}");
+    let mut object = vec![0; SIZE];
+    client.read_exact(&mut object[..1000]).unwrap();
+    begun.send(()).unwrap();
+    client.read_exact(&mut object[1000..]).unwrap();
+    object
+}
+
+#[test]
+fn an_object_that_was_asked_for_at_once_is_passed_on_as_it_comes_and_goes_on_where_it_breaks() {
+    if !require!() {
+        return;
+    }
+    let (world, _open) = far_and_known();
+    let (begun, has_begun) = mpsc::channel();
+    let has_begun = Mutex::new(has_begun);
+    let breaks = Arc::new(AtomicBool::new(false));
+    // How often it went on, waited in vain, and broke.
+    let counts = Arc::new([0; 3].map(AtomicUsize::new));
+    let (sent, counted, is_to_break) = (content(SIZE), Arc::clone(&counts), Arc::clone(&breaks));
+    let origin = world.origin(move |head, _, stream| {
+        let (first, last) = range(head, SIZE).unwrap_or((0, SIZE - 1));
+        let (one, other) = sent[first..=last].split_at((last + 1 - first) / 2);
+        let is_all = (first, last) == (0, SIZE - 1);
+        if is_all {
+            // Of objects before.
+            has_begun.lock().unwrap().try_iter().for_each(drop);
+        }
+        let begin = [part(first, last).as_bytes(), one].concat();
+        if stream.write_all(&begin).is_err() {
+            return false;
+        }
+        if is_all {
+            let came = has_begun.lock().unwrap().recv_timeout(LIMIT);
+            let what = if came.is_err() { 1 } else { 2 * usize::from(is_to_break.load(Ordering::SeqCst)) };
+            counted[what].fetch_add(1, Ordering::SeqCst);
+            if what > 0 {
+                return false;
+            }
+        }
+        stream.write_all(other).is_ok()
+    });
+    let expected = content(SIZE);
+    for what in [0, 2] {
+        breaks.store(what == 2, Ordering::SeqCst);
+        // A connection is open only for the second one, and may come back a moment after its object has come.
+        for _ in 0..16 {
+            assert!(read(&world, &origin, &begun) == expected, "other bytes");
+            if counts[what].load(Ordering::SeqCst) > 0 {
+                break;
+            }
+        }
+    }
+    let [went_on, waited, broke] = [0, 1, 2].map(|what| counts[what].load(Ordering::SeqCst));
+    assert!(went_on > 0 && waited == 0 && broke > 0, "{went_on} {waited} {broke}");
+}
