@@ -205,18 +205,19 @@ impl Mailbox {
                 return pieces;
             }
             let letter = Letter { readers: readers.clone(), update };
-            let sealed = letter.seal(key, self.user).ok();
-            let cut = sealed.and_then(|sealed| pieces::cut(&sealed));
-            self.count(letter, now);
-            match cut {
-                Some(cut) if pieces.len() + cut.len() <= MOST_OWN && self.there.vector() != before => {
-                    pieces.extend(cut);
-                }
-                // What does not fit, or is not taken, would be left again and again.
-                _ => {
-                    self.is_full = true;
-                    return pieces;
-                }
+            let sealed = letter.is_read().then(|| letter.seal(key, self.user).ok());
+            let cut = sealed.flatten().and_then(|sealed| pieces::cut(&sealed));
+            let cut = cut.filter(|cut| pieces.len() + cut.len() <= MOST_OWN);
+            let is_left = cut.is_some_and(|cut| {
+                self.count(letter, now);
+                let is_taken = self.there.vector() != before;
+                pieces.extend(if is_taken { cut } else { Vec::new() });
+                is_taken
+            });
+            // What does not fit, or is not taken, would be left again and again.
+            if !is_left {
+                self.is_full = true;
+                return pieces;
             }
         }
     }

@@ -29,8 +29,8 @@ const INFO: &[u8] = b"whimbrel batch v1";
 const SIGNED: &[u8] = b"whimbrel sealed batch v1";
 const HEADER: usize = 4 + 32;
 const SEALED_KEY: usize = 32 + 16;
-/// The most bytes of contents, unpacked. A few more than the largest batch has: what is read of a small
-/// letter must not take all memory.
+/// The most bytes of contents, unpacked. A few more than the largest batch has, and most checkpoints: what is
+/// read of a small letter must not take all memory.
 const MAX_CONTENTS: usize = 2 * 1024 * 1024;
 
 /// What is in a letter.
@@ -42,6 +42,12 @@ pub(super) struct Letter {
 }
 
 impl Letter {
+    /// Whether others read so much.
+    pub(super) fn is_read(&self) -> bool {
+        let contents = postcard::to_stdvec(&(self, &self.update.checkpoints));
+        contents.is_ok_and(|contents| contents.len() <= MAX_CONTENTS)
+    }
+
     /// Seals it for its readers, by one of the user's devices.
     pub(super) fn seal(&self, key: &SecretKey, user: EndpointId) -> Result<Vec<u8>, WireError> {
         let info = [INFO, &user.as_bytes()[..]].concat();
@@ -189,6 +195,7 @@ mod tests {
         letter.update.runs = vec![letter.update.runs[0].clone(); 20_000];
         let sealed = letter.seal(&key(1), key(1).id()).unwrap();
         assert!(sealed.len() < MAX_CONTENTS / 20, "{}", sealed.len());
+        assert!(!letter.is_read());
         assert_eq!(Letter::open(&sealed, &key(2), key(1).id()), None);
     }
 }
