@@ -150,7 +150,8 @@ fn comments_are_wrapped() {
             let comment = comment.trim_start_matches(['/', '!']);
             let fence = comment.trim_start().starts_with("```");
             inside ^= fence;
-            let whole = inside || fence || comment.trim_start().starts_with('|') || comment.starts_with("     ");
+            let whole =
+                inside || fence || comment.trim_start().starts_with('|') || comment.starts_with("     ");
             if !whole && line.chars().count() > 110 && !comment.trim_start().starts_with("[`") {
                 wrong.push(format!("{}:{}", file.display(), at + 1));
             }
