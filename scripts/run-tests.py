@@ -33,12 +33,9 @@ LONGEST_FIRST = [
     "portmap/pinholes",
     "whimbrel/lab_names",
     "cli/moving_together",
-    "cli/limits",
 ]
-# How many of its tests a program runs at once, where that is not the number of processors: these wait most.
-THREADS = {"transport/lab": 4}
 # These measure what others would disturb: a rate within 3 %, memory of thousands of connections.
-ALONE = ["transport/limits", "transport/standby"]
+ALONE = ["cli/limits", "transport/limits", "transport/standby"]
 # No program takes a tenth of this; one that hangs must not take the whole run's time.
 LIMIT = 1200.0
 RESULT = re.compile(r"^test result: .* (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE)
@@ -59,8 +56,6 @@ class Program:
     def run(self, children):
         """Runs to the end, or to its limit. What it started and left behind is ended with it."""
         env = dict(os.environ, CARGO_MANIFEST_DIR=self.directory)
-        if self.name in THREADS and "RUST_TEST_THREADS" not in env:
-            env["RUST_TEST_THREADS"] = str(THREADS[self.name])
         begun = time.monotonic()
         child = subprocess.Popen(
             self.command,
@@ -69,7 +64,8 @@ class Program:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            # Not a session of its own: its leader would get the terminal that a test opens, and hang up with it.
+            process_group=0,
         )
         children.add(child.pid)
         limit = threading.Timer(LIMIT, end_group, [child.pid])
@@ -108,7 +104,7 @@ def build(arguments, root, children):
     """The test programs of the workspace, newly built, or the end with cargo's exit code."""
     command = [arguments.cargo, "test", "--workspace", "--no-run", "-j", str(arguments.jobs)]
     command.append("--message-format=json-render-diagnostics")
-    cargo = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    cargo = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, process_group=0)
     children.add(cargo.pid)
     programs = []
     for line in cargo.stdout:
@@ -166,7 +162,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     processors = os.cpu_count() or 2
     parser.add_argument("--jobs", type=int, default=processors, help="how many crates are built at once")
-    parser.add_argument("--beside", type=int, default=processors + 2, help="how many test programs run at once")
+    parser.add_argument("--beside", type=int, default=processors + 1, help="how many test programs run at once")
     parser.add_argument("--only", default="", help="only programs with this in their name, as in cli/proxies")
     parser.add_argument("--cargo", default=os.environ.get("CARGO", "cargo"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -118,7 +118,7 @@ async fn a_stranger_who_leaves_forged_appointments_in_a_flood_is_refused_and_har
     // Of the desk, and of any other device: by the stranger's own key, and with the user's written into them.
     for number in 0..100 {
         let text = if number == 0 { DESK.to_owned() } else { format!("desk{number}.anna@example.org") };
-        let own = appointed(&text, &mallory.key, &mallory.key).encode();
+        let own = appointed(&text, &desk.key, &mallory.key).encode();
         let mut forged = own.clone();
         let issuer = 1 + 1 + text.len() + 32;
         forged[issuer..issuer + 32].copy_from_slice(user.endpoint.id().as_bytes());

@@ -90,7 +90,7 @@ async fn an_appointment_that_is_forged_or_a_strangers_is_refused_and_changes_not
     registry.leave(&good, &user, 0).await.unwrap();
     let refused = Err(NamesError::from(AppointmentRefusal::NotTheUsers(name(DESK))));
     // By a key that is nobody's here, and by one that is another user's.
-    let own = appointed(DESK, &mallory, &mallory, (1, 30));
+    let own = appointed(DESK, &desk, &mallory, (1, 30));
     assert_eq!(registry.leave(&own, &mallory, 1).await, refused);
     registry.take(&record(&mallory, "mallory@example.org", 1), START).await.unwrap();
     assert_eq!(registry.leave(&own, &mallory, 1).await, refused);
