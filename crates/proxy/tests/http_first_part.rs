@@ -96,7 +96,7 @@ fn an_object_that_was_asked_for_at_once_is_passed_on_as_it_comes_and_goes_on_whe
     let (begun, has_begun) = mpsc::channel();
     let has_begun = Mutex::new(has_begun);
     let breaks = Arc::new(AtomicBool::new(false));
-    // How often it went on, waited in vain, and broke.
+    // How often it went on, waited without success, and broke.
     let counts = Arc::new([0; 3].map(AtomicUsize::new));
     let (sent, counted, is_to_break) = (content(SIZE), Arc::clone(&counts), Arc::clone(&breaks));
     let origin = world.origin(move |head, _, stream| {

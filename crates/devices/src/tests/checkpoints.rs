@@ -272,7 +272,7 @@ fn a_second_history_of_what_a_checkpoint_covers_changes_nothing_and_is_told() {
     let report = stage.sides[0].log.take(update, now);
     assert!(!report.is_change());
     assert!(report.refused.contains(&(stage.id(1), Refusal::Closed)), "{:?}", report.refused);
-    // Behind it a second history is proved as ever.
+    // Behind it a second history is proved as before.
     let mut twin = stage.clone();
     twin.write(1, call(1, "two")).unwrap();
     stage.write(1, call(1, "three")).unwrap();
