@@ -170,13 +170,13 @@ impl Team {
     fn begin(&mut self, decided: Decided) {
         let mut decided = decided;
         let parts = std::mem::take(&mut decided.parts);
+        self.hear();
         if parts.len() < 2 || !self.object.may_split || self.assembly.is_in_one() {
             let interface = decided.network().to_owned();
             let by = decided.routes.first().and_then(|route| route.by.clone());
             self.alone = by.map(|by| (interface.clone(), by));
             return self.add(interface, Start::Decided(decided), None, None);
         }
-        self.hear();
         let sizes: Vec<u64> = parts.iter().map(|part| part.bytes).collect();
         if let Some(ranges) = self.assembly.cut(&sizes) {
             self.workers.store(parts.len(), Ordering::Relaxed);
@@ -191,7 +191,8 @@ impl Team {
         }
     }
 
-    /// Several networks carry the object from now on, and which of them are there is heard of.
+    /// Which networks are there is heard of, also while one carries the object alone: when it goes, another one
+    /// is asked for.
     fn hear(&mut self) {
         if !self.lost.hears() {
             let present = self.object.origins.present(&self.object.to);

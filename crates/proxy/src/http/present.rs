@@ -25,10 +25,15 @@ struct Heard {
     task: AbortHandle,
 }
 
+/// So many networks that went are remembered, the latest: a host has few, but may make names without end.
+const REMEMBERED: usize = 64;
+
 /// The networks, which are few.
 #[derive(Debug, Default)]
 struct Listed {
     networks: Vec<Network>,
+    /// The names of those that were there and went, the latest last.
+    gone: Vec<String>,
     arrivals: u64,
 }
 
@@ -83,14 +88,25 @@ impl Present {
         }
     }
 
-    /// Waits until this network goes that is there, also if it has come back by now. Where nobody tells of it
-    /// that is never. Cancel-safe.
-    pub(super) async fn goes(&self, network: &str) {
+    /// Which arrival brought this network. `None` if it is away, or nobody has told of it yet.
+    pub(super) fn arrival(&self, network: &str) -> Option<u64> {
+        self.0.listed.borrow().since(network)
+    }
+
+    /// Waits until this network goes that was there by this [arrival](Self::arrival), also if it has come back
+    /// by now, and if it went before this is waited for. Where nobody tells of it that is never. Cancel-safe.
+    pub(super) async fn goes(&self, network: &str, arrival: Option<u64>) {
         let mut listed = self.0.listed.clone();
-        let is_there = |listed: &Listed| listed.since(network).is_some();
-        let since = listed.wait_for(is_there).await.ok().and_then(|listed| listed.since(network));
-        let gone = since.is_some() && listed.wait_for(|listed| listed.since(network) != since).await.is_ok();
-        if !gone {
+        let arrival = match arrival {
+            Some(_) => Ok(arrival),
+            None => {
+                let told = listed.wait_for(|listed| listed.tells_of(network)).await;
+                told.map(|listed| listed.since(network))
+            }
+        };
+        let Ok(arrival) = arrival else { return pending().await };
+        let has_gone = |listed: &Listed| arrival.is_none() || listed.since(network) != arrival;
+        if listed.wait_for(has_gone).await.is_err() {
             pending::<()>().await;
         }
     }
@@ -111,15 +127,19 @@ impl Drop for Heard {
 impl Listed {
     /// These are there now. Returns whether one came or went: what is known of one is no such news.
     fn take(&mut self, there: &[PathReport]) -> bool {
-        let before = self.networks.len();
-        self.networks.retain(|known| there.iter().any(|path| path.interface == known.name));
-        let mut is_news = self.networks.len() != before;
+        let is_there = |known: &Network| there.iter().any(|path| path.interface == known.name);
+        let (networks, gone): (Vec<_>, Vec<_>) = self.networks.drain(..).partition(is_there);
+        let mut is_news = !gone.is_empty();
+        self.networks = networks;
+        self.gone.extend(gone.into_iter().map(|network| network.name));
+        self.gone.drain(..self.gone.len().saturating_sub(REMEMBERED));
         for path in there {
             let is_to_be_tried = path.down_best.is_none() && !path.metered;
             if let Some(known) = self.networks.iter_mut().find(|known| known.name == path.interface) {
                 known.is_to_be_tried = is_to_be_tried;
                 continue;
             }
+            self.gone.retain(|gone| *gone != path.interface);
             self.arrivals += 1;
             let (name, since) = (path.interface.clone(), self.arrivals);
             self.networks.push(Network { name, since, is_to_be_tried });
@@ -131,6 +151,11 @@ impl Listed {
     /// Which arrival brought this network.
     fn since(&self, network: &str) -> Option<u64> {
         self.of(network).map(|known| known.since)
+    }
+
+    /// Whether it is there, or was.
+    fn tells_of(&self, network: &str) -> bool {
+        self.of(network).is_some() || self.gone.iter().any(|gone| gone == network)
     }
 
     fn of(&self, network: &str) -> Option<&Network> {
@@ -181,14 +206,37 @@ mod tests {
     async fn a_network_that_went_is_missed_though_it_came_back_before_anybody_looked() {
         let (sender, present) = told();
         assert!(tell(&sender, &["wlan0", "usb0"]) && !tell(&sender, &["usb0", "wlan0"]));
-        let mut going = Box::pin(present.goes("usb0"));
-        let mut staying = Box::pin(present.goes("wlan0"));
+        let mut going = Box::pin(present.goes("usb0", None));
+        let mut staying = Box::pin(present.goes("wlan0", None));
         // Both know by then which arrival they are about.
         assert!((&mut going).now_or_never().is_none());
         assert!((&mut staying).now_or_never().is_none());
         assert!(tell(&sender, &["wlan0"]) && tell(&sender, &["wlan0", "usb0"]));
         tokio::time::timeout(LIMIT, going).await.unwrap();
         assert!((&mut staying).now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_network_that_went_before_it_was_watched_is_missed_at_once() {
+        let (sender, present) = told();
+        tell(&sender, &["usb0"]);
+        let arrival = present.arrival("usb0");
+        assert!(arrival.is_some());
+        tell(&sender, &[]);
+        // Who uses it from before, and who takes a connection that was left over.
+        tokio::time::timeout(LIMIT, present.goes("usb0", arrival)).await.unwrap();
+        tokio::time::timeout(LIMIT, present.goes("usb0", present.arrival("usb0"))).await.unwrap();
+        tell(&sender, &["usb0"]);
+        tokio::time::timeout(LIMIT, present.goes("usb0", arrival)).await.unwrap();
+        assert!(present.goes("usb0", present.arrival("usb0")).now_or_never().is_none());
+        assert!(
+            present.goes("wlan0", present.arrival("wlan0")).now_or_never().is_none(),
+            "nobody told of it"
+        );
+        for number in 0..2 * REMEMBERED {
+            tell(&sender, &[&format!("veth{number}")]);
+        }
+        assert_eq!(sender.borrow().gone.len(), REMEMBERED);
     }
 
     #[tokio::test]
@@ -201,7 +249,7 @@ mod tests {
         tell(&sender, &["wlan0", "usb0"]);
         tokio::time::timeout(LIMIT, coming).await.unwrap();
         // The manager is gone: that does not mean that a network is.
-        let mut going = Box::pin(present.goes("usb0"));
+        let mut going = Box::pin(present.goes("usb0", None));
         drop(sender);
         assert!((&mut going).now_or_never().is_none());
     }

@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
 use whimbrel_multiaccess::protocol::Protocol;
@@ -31,6 +32,8 @@ const FIRST_RANGE: u64 = 256 << 10;
 const RANGE_TIME: f64 = 0.5;
 /// What was begun before the end of a trial may take so long beyond it: twice the time of a range.
 const LATE: Duration = Duration::from_secs(1);
+
+const GONE: &str = "its network is gone";
 
 /// How a worker comes to its connection.
 pub(super) enum Start {
@@ -94,8 +97,8 @@ pub(super) struct Worker {
     pub(super) workers: Arc<AtomicUsize>,
     /// For how long nothing may come.
     pub(super) stall: Duration,
-    /// Which networks there are, where several carry the object.
-    pub(super) present: Option<Present>,
+    /// Which networks there are, as soon as that is heard.
+    pub(super) present: watch::Receiver<Option<Present>>,
 }
 
 /// Why a worker cannot go on.
@@ -149,7 +152,14 @@ impl Worker {
     /// Works until nothing is left. Returns why it cannot go on.
     pub(super) async fn run(mut self) -> Result<(), Stopped> {
         let start = std::mem::replace(&mut self.start, Start::Decided(Decided::default()));
-        let mut lease = match self.lease(start).await {
+        // Looked at before there is a connection: the network may go before the first range is asked for.
+        let seen = self.seen(start.network());
+        let mut gone = self.gone(start.candidate(), seen.clone());
+        let leased = tokio::select! {
+            leased = self.lease(start) => leased.map_err(|error| error.to_string()),
+            () = &mut gone => Err(GONE.to_owned()),
+        };
+        let mut lease = match leased {
             Ok(lease) => lease,
             Err(error) => {
                 if let Some(range) = self.first.take() {
@@ -158,7 +168,7 @@ impl Worker {
                 return Err(Stopped::on_the_way(error));
             }
         };
-        let mut gone = self.gone(&lease);
+        gone = self.gone(lease.by(), seen);
         let mut bytes = if self.trial.is_some() { LEAST_RANGE } else { FIRST_RANGE };
         loop {
             if self.trial.is_some_and(Trial::is_over) {
@@ -178,22 +188,28 @@ impl Worker {
             // The server may have closed it after the last answer.
             if lease.was_used() && !lease.line().is_ready().await {
                 let by = lease.by().cloned();
+                let seen = self.seen(by.as_ref().and_then(|by| by.interface.as_deref()).unwrap_or_default());
                 let turn = lease.close();
-                lease = match self.again(by).await {
+                gone = self.gone(by.as_ref(), seen.clone());
+                let again = tokio::select! {
+                    again = self.again(by) => again.map_err(|error| error.to_string()),
+                    () = &mut gone => Err(GONE.to_owned()),
+                };
+                lease = match again {
                     Ok(lease) => lease.with(turn),
                     Err(error) => {
                         self.assembly.give_back(range.start, range.start);
                         return Err(Stopped::on_the_way(error));
                     }
                 };
-                gone = self.gone(&lease);
+                gone = self.gone(lease.by(), seen);
             }
             let began = Instant::now();
             let mut at = range.start;
             let fetched = tokio::select! {
                 fetched = self.fetch(&mut lease, &range, &mut at) => fetched,
                 // Others fetch the rest now, and not when it has been silent for long enough.
-                () = &mut gone => Err(Broken::Path("its network is gone".to_owned())),
+                () = &mut gone => Err(Broken::Path(GONE.to_owned())),
                 // Nothing waits for long for a network that turns out to be slow.
                 () = Trial::late(self.trial) => {
                     self.assembly.give_back(range.start, at);
@@ -243,15 +259,28 @@ impl Worker {
         self.workers.load(Ordering::Relaxed)
     }
 
-    /// Waits until the network of this connection goes.
-    fn gone(&self, lease: &Lease) -> BoxFuture<'static, ()> {
+    /// This network, and which arrival brought it.
+    fn seen(&self, network: &str) -> Option<(String, u64)> {
+        let arrival = self.present.borrow().as_ref()?.arrival(network)?;
+        Some((network.to_owned(), arrival))
+    }
+
+    /// Waits until the network of a connection that is made so goes, as it was seen before there was one.
+    fn gone(&self, by: Option<&Candidate>, seen: Option<(String, u64)>) -> BoxFuture<'static, ()> {
         // One over several networks goes on without its first.
-        let by = lease.by().filter(|by| by.protocol == Protocol::Tcp);
+        let by = by.filter(|by| by.protocol == Protocol::Tcp);
         let network = by.and_then(|by| by.interface.clone());
-        match self.present.clone().zip(network) {
-            Some((present, network)) => async move { present.goes(&network).await }.boxed(),
-            None => std::future::pending().boxed(),
-        }
+        let Some(network) = network else { return std::future::pending().boxed() };
+        let arrival = seen.filter(|(name, _)| *name == network).map(|(_, arrival)| arrival);
+        let mut present = self.present.clone();
+        let going = async move {
+            let heard = present.wait_for(Option::is_some).await.map(|present| present.clone());
+            match heard.ok().flatten() {
+                Some(present) => present.goes(&network, arrival).await,
+                None => std::future::pending().await,
+            }
+        };
+        going.boxed()
     }
 
     async fn broke(&self, broken: Broken, lease: Lease) -> Stopped {

@@ -16,6 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
 
@@ -36,8 +37,8 @@ const TRIED: Duration = LOST;
 /// The networks of an object, and the search for those that were lost.
 #[derive(Default)]
 pub(super) struct Lost {
-    /// `None` while a single network carries the object.
-    present: Option<Present>,
+    /// `None` where nobody tells of networks.
+    present: watch::Sender<Option<Present>>,
     /// As many as a manager knows: few.
     networks: Vec<Network>,
     /// At most one for each network. They go on while [`Lost::found`] is waited for, and need no tasks.
@@ -84,19 +85,19 @@ impl Losses {
 }
 
 impl Lost {
-    /// Several networks carry the object, and it is heard of which there are.
+    /// It is heard of which networks there are.
     pub(super) fn hear(&mut self, present: Option<Present>) {
-        self.present = present;
+        self.present.send_replace(present);
     }
 
     /// Whether that is heard already.
     pub(super) fn hears(&self) -> bool {
-        self.present.is_some()
+        self.present.borrow().is_some()
     }
 
-    /// What is heard.
-    pub(super) fn present(&self) -> Option<Present> {
-        self.present.clone()
+    /// What is heard, from when it is heard on.
+    pub(super) fn present(&self) -> watch::Receiver<Option<Present>> {
+        self.present.subscribe()
     }
 
     /// A worker goes this way.
@@ -153,7 +154,7 @@ impl Lost {
             assembly: Arc::clone(assembly),
             network: network.to_owned(),
             by,
-            present: self.present.clone(),
+            present: self.present.borrow().clone(),
         };
         let searching = async move {
             tokio::time::sleep(rest).await;
