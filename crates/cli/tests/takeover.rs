@@ -248,7 +248,8 @@ fn without_a_running_instance_there_is_nothing_to_take_over() {
     let mut pipe = world.command("bob", &["pipe", NAME]);
     let pipe = Process::start(pipe.stdin(std::process::Stdio::piped()));
     let file = control_socket(&world, "bob", &pipe);
-    wait_for("the pipe's socket", || file.exists().then_some(()));
+    // There is a moment in which it has a name and nobody listens yet.
+    wait_for("the pipe's socket", || UnixStream::connect(&file).ok());
     let (_, refusal) = ask_to_take_over(&file, "[1]");
     assert!(refusal.contains("cannot hand over"), "{refusal}");
     let (_third, _) = expose(&world, to, &[&format!("--take-over={pid}")[..]]);
