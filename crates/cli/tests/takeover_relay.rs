@@ -48,7 +48,7 @@ fn a_relay_goes_on_if_the_newer_one_fails_and_one_without_a_relay_is_refused() {
     // It goes on, and can be asked again.
     let goes_on = |first: &Process, times: usize| {
         first.until_said("did not take over", times);
-        wait_for("its control socket", || file.exists().then_some(()));
+        wait_for("its control socket", || UnixStream::connect(&file).ok());
         holds(1);
     };
     goes_on(&first, 1);
