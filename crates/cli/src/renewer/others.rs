@@ -295,9 +295,9 @@ mod tests {
         let (old, new) = (given(0, 30), given(5, 12));
         let renewed = new.renew(&appointment(), at(9), at(16), &key(3)).unwrap();
         let of = |all: &[&Delegation]| newest_of_each(all.iter().map(|it| (*it).clone()));
-        assert_eq!(of(&[&new, &old]), [new.clone()]);
-        assert_eq!(of(&[&renewed, &new, &old]), [renewed.clone()]);
-        assert_eq!(of(&[&old, &new, &renewed]), [renewed.clone()]);
+        assert_eq!(of(&[&new, &old]), std::slice::from_ref(&new));
+        assert_eq!(of(&[&renewed, &new, &old]), std::slice::from_ref(&renewed));
+        assert_eq!(of(&[&old, &new, &renewed]), std::slice::from_ref(&renewed));
         assert_eq!(of(&[]), []);
         // Each name by itself, and devices first.
         let service = word("ssh.laptop.ada@example.org", 0, 7);

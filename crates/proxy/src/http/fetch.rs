@@ -191,8 +191,8 @@ impl Team {
         }
     }
 
-    /// Which networks are there is heard of, also while one carries the object alone: when it goes, another one
-    /// is asked for.
+    /// Which networks are there is heard of, also while one carries the object alone: when it goes, another
+    /// one is asked for.
     fn hear(&mut self) {
         if !self.lost.hears() {
             let present = self.object.origins.present(&self.object.to);

@@ -93,8 +93,9 @@ impl Present {
         self.0.listed.borrow().since(network)
     }
 
-    /// Waits until this network goes that was there by this [arrival](Self::arrival), also if it has come back
-    /// by now, and if it went before this is waited for. Where nobody tells of it that is never. Cancel-safe.
+    /// Waits until this network goes that was there by this [arrival](Self::arrival), also if it has come
+    /// back by now, and if it went before this is waited for. Where nobody tells of it that is never.
+    /// Cancel-safe.
     pub(super) async fn goes(&self, network: &str, arrival: Option<u64>) {
         let mut listed = self.0.listed.clone();
         let arrival = match arrival {
