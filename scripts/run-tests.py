@@ -34,8 +34,9 @@ LONGEST_FIRST = [
     "whimbrel/lab_names",
     "cli/moving_together",
 ]
-# These measure what others would disturb: a rate within 3 %, memory of thousands of connections.
-ALONE = ["cli/limits", "transport/limits", "transport/standby"]
+# These measure what others would disturb: a rate within 3 %, memory of thousands of connections, how much comes over
+# a link in a second.
+ALONE = ["cli/limits", "proxy/http_returns", "transport/limits", "transport/standby"]
 # No program takes a tenth of this; one that hangs must not take the whole run's time.
 LIMIT = 1200.0
 RESULT = re.compile(r"^test result: .* (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE)
