@@ -17,7 +17,7 @@ use whimbrel_lab::{Host, Lab, Link, LinkSpec, require};
 
 /// Another host, in a private network: no gateway is to reach it.
 const PRIVATE: &str = "10.9.0.80:8000";
-/// Who asks the server, by its own word: the laptop, or the gateway for it.
+/// Which machine asks the server, by its own word: the laptop, or the gateway for it.
 const LAPTOP: &str = "10.0.0.10";
 const GATEWAY: &str = "203.0.113.1";
 const NAME: &str = "gate.home.ada@example.org";
@@ -93,7 +93,7 @@ impl Stage {
         (proxy, said, url)
     }
 
-    /// Who asks the server there, through this proxy.
+    /// The client that asks the server there, through this proxy.
     #[track_caller]
     fn asks(&self, proxy: &str, at: &str, more: &[&str]) -> String {
         let curl = self.laptop.command("curl").args(["-sS", "--max-time", "60", "--noproxy", ""]);

@@ -240,7 +240,7 @@ fn machines_become_devices_and_users_become_friends_by_a_code_without_a_service(
     let owner = known.lines().find(|line| line.contains(of_ada[1])).unwrap();
     assert!(owner.contains("first-use"), "{known}");
 
-    // Who says a name that is known here as another's is no friend.
+    // A peer that says a name which is known here as another's is no friend.
     let ada = network.id(&network.other, "ada");
     let mut inviting = invite("eve", &of_ada);
     let refused = join("bob", &inviting, &of_bob);

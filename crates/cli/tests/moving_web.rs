@@ -61,7 +61,7 @@ struct Stage {
     world: World,
     file: Vec<u8>,
     url: String,
-    /// Who signs for servers, and for the phone's proxy.
+    /// The authority that signs for servers, and for the phone's proxy.
     authority: String,
     ours: String,
     proxy: String,

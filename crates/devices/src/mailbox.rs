@@ -65,7 +65,7 @@ pub struct Mailbox {
     after: u64,
     /// What all present devices can read there.
     there: Log,
-    /// Who can read all of that; everybody as long as there is nothing.
+    /// The devices that can read all of that; all of them as long as there is nothing.
     readers: Option<BTreeSet<EndpointId>>,
     pieces: Pieces,
     waiting: Vec<Waiting>,

@@ -22,7 +22,7 @@ pub(super) fn open(all: &Directory, name: &str) -> Result<Directory> {
     let part = on_its_way(name);
     let directory = all.child(&part, Mode::from(0o700), name)?;
     directory.make_private()?;
-    // Who had it may have given it its name, or moved it aside, before the lock was free.
+    // The process that had it may have given it its name, or moved it aside, before the lock was free.
     if !directory.try_lock()? || !all.is(&part, &directory.stat()?)? {
         return Err(Locked(name.to_owned()).into());
     }

@@ -56,7 +56,7 @@ impl Base {
         hasher.finalize().into()
     }
 
-    /// Who must have agreed to the checkpoint: the devices in it, and the user's key.
+    /// The keys that must have agreed to the checkpoint: those of the devices in it, and the user's.
     pub(crate) fn signers(&self, user: EndpointId) -> BTreeSet<EndpointId> {
         let mut group = Group::new(user);
         self.entries.iter().for_each(|(at, op)| group.apply(op, *at));

@@ -33,8 +33,8 @@ static OF_THE_VERSION: [HeaderName; 4] = [ETAG, LAST_MODIFIED, DATE, CONTENT_ENC
 type Fields = Vec<(String, Vec<u8>)>;
 
 /// An object that a program gets over HTTPS which ended in its proxy, and how much of it the program has. It
-/// is for devices of the same user alone: what the program said to the server to be known by it, such as
-/// cookies, is in it.
+/// is for the device alone that the user hands it to: what the program said to the server to be known by it,
+/// such as cookies, is in it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebObject {
     host: String,

@@ -166,7 +166,7 @@ mod tests {
         assert_eq!((&shows[1]["called"], &shows[1]["name"]), (&json!("bobs-phone"), &Value::Null));
         assert_eq!(shows[0]["old"], json!(false));
         assert_eq!(of("carol@example.org")["shows"], json!([]));
-        // Nobody has said it again for more than a day.
+        // It was not said again for more than a day.
         let now = now.saturating_add(Duration::from_secs(26 * 60 * 60 + 61));
         let seen = Seen { now, ..seen };
         let lines = seen.lines();

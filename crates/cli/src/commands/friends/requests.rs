@@ -58,7 +58,7 @@ async fn own_name(network: &Network, voice: &Voice, given: Option<Name>) -> Resu
     let known = voice.name(network)?;
     match given {
         Some(given) if voice.word.is_none() => {
-            // Nobody else passes a request on: without one, no name is noted as the user's own.
+            // Only a name service passes a request on: without one, no name is noted as the user's own.
             network.resolver()?;
             claim(network, &given).await?;
             Ok(given)

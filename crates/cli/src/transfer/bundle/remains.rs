@@ -38,7 +38,7 @@ pub(super) fn settle(destination: &Arc<Destination>, name: &str, id: u64) -> Res
             shown.display()
         );
     }
-    // Nobody else has it until this is dropped.
+    // No other process has it until this is dropped.
     let directory = filling::open(all, name)?;
     match Mark::of(&directory) {
         Some(Mark::Arrived(of)) if of == id => return Ok(Remains::Same(directory)),
