@@ -63,7 +63,7 @@ lint: ## Lint all code, tests included
 docs: ## Build the API documentation without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps -j $(JOBS)
 
-unit: ## Run every test, several test programs beside each other (BESIDE=)
+unit: ## Run every test, several groups of them beside each other (BESIDE=)
 	CARGO="$(CARGO)" python3 scripts/run-tests.py --jobs $(JOBS) $(if $(BESIDE),--beside $(BESIDE))
 
 dist: ## Make what is given to users, in dist/: archive, .deb, bill of materials, checksums
@@ -86,20 +86,20 @@ interop: ## Let today's program talk with one of an older commit, and take over 
 	done
 	CARGO_TARGET_DIR=$(TARGET) WHIMBREL_OLD=$(TARGET)/interop/whimbrel-$(OLD) \
 		WHIMBREL_OLD_TAKE_OVER=$(TARGET)/interop/whimbrel-$(OLD_TAKE_OVER) \
-		$(CARGO) test -p whimbrel-cli --test interop_old -j $(JOBS) -- --ignored --nocapture
+		$(CARGO) test -p whimbrel-cli --test all -j $(JOBS) -- --ignored --nocapture interop_old::
 
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
-	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
+	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test all -j $(JOBS) -- lab::multipath_many --nocapture
 
 eval-durable: ## Kill processes with durable messages 1000 times, and cut the power 20 000 times (some ten minutes)
-	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
+	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test all -j $(JOBS) -- durable_kills:: --nocapture
 	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
 
 eval-messages: ## Messages and sleep at full length: outages and sleep of a minute, an upgrade under 1 GiB, five million random operations (minutes)
-	WHIMBREL_MESSAGE_OPS=5000000 $(CARGO) test --release -p whimbrel-proto --test message_model -j $(JOBS) -- --nocapture
-	WHIMBREL_OUTAGE_SECONDS=60 $(CARGO) test --release -p whimbrel-transport --test lab -j $(JOBS) -- messages:: outages:: hops:: --nocapture
-	WHIMBREL_SLEEP_SECONDS=60 $(CARGO) test --release -p whimbrel --test lab_names -j $(JOBS) -- asleep:: --nocapture
-	WHIMBREL_DOWNLOAD_MIB=1024 $(CARGO) test --release -p whimbrel-cli --test takeover -j $(JOBS) -- a_download --nocapture
+	WHIMBREL_MESSAGE_OPS=5000000 $(CARGO) test --release -p whimbrel-proto --test all -j $(JOBS) -- message_model:: --nocapture
+	WHIMBREL_OUTAGE_SECONDS=60 $(CARGO) test --release -p whimbrel-transport --test all -j $(JOBS) -- lab::messages:: lab::outages:: lab::hops:: --nocapture
+	WHIMBREL_SLEEP_SECONDS=60 $(CARGO) test --release -p whimbrel --test all -j $(JOBS) -- lab_names::asleep:: --nocapture
+	WHIMBREL_DOWNLOAD_MIB=1024 $(CARGO) test --release -p whimbrel-cli --test all -j $(JOBS) -- takeover::a_download --nocapture
 
 eval-devices: build ## Move sessions in the lab, merge and bring in step devices' lists (an hour; HAProxy; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- session-move --out bench/results
@@ -109,8 +109,8 @@ eval-devices: build ## Move sessions in the lab, merge and bring in step devices
 	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- gateway-sessions --out bench/results
 
 eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (hours; RUNS=20, SIZE=1024 MiB)
-	WHIMBREL_RUNS=$(RUNS) WHIMBREL_SIZE=$(SIZE) $(CARGO) test --release -p whimbrel-relay --test matrix -j $(JOBS) -- --nocapture
-	$(CARGO) test --release -p whimbrel-relay --test punching --test crowds --test lifetimes -j $(JOBS) -- --ignored --nocapture
+	WHIMBREL_RUNS=$(RUNS) WHIMBREL_SIZE=$(SIZE) $(CARGO) test --release -p whimbrel-relay --test all -j $(JOBS) -- matrix:: --nocapture
+	$(CARGO) test --release -p whimbrel-relay --test all -j $(JOBS) -- punching:: crowds:: lifetimes:: --ignored --nocapture
 
 eval-access: build ## Load the paper's pages over two networks in browsers, by every policy (hours; ROUNDS=7; results in bench/results)
 	@sh scripts/setup.sh browsers

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Builds all tests of the workspace and runs several test programs beside each other.
+"""Builds all tests of the workspace and runs several groups of them beside each other, each in a process of its own.
 
     scripts/run-tests.py [--jobs N] [--beside N] [--only TEXT]
 
-`cargo test` runs one program after the other, and most of them wait for clocks and for emulated networks: one by
-one they take three quarters of an hour on two cores, while the cores rest. What fails is told when it fails, and
-once more at the end. No test is tried twice.
+`cargo test` runs one program after the other, and most tests wait for clocks and for emulated networks: one by one
+they take three quarters of an hour on two cores, while the cores rest. A group is a test program, or where a crate's
+tests are one program to save its build (`tests/all.rs`), a module of it. What fails is told when it fails, and once
+more at the end. No test is tried twice.
 """
 
 import argparse
@@ -37,16 +38,16 @@ LONGEST_FIRST = [
 # These measure what others would disturb: a rate within 3 %, memory of thousands of connections, how much comes over
 # a link in a second.
 ALONE = ["cli/limits", "proxy/http_returns", "transport/limits", "transport/standby"]
-# No program takes a tenth of this; one that hangs must not take the whole run's time.
+# No group takes a tenth of this; one that hangs must not take the whole run's time.
 LIMIT = 1200.0
 RESULT = re.compile(r"^test result: .* (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE)
 
 
-class Program:
-    """A test program, named by its crate and its target."""
+class Group:
+    """Tests that run in one process, named by their crate and their target or module."""
 
-    def __init__(self, crate, target, command, directory):
-        self.name = f"{crate}/{target}"
+    def __init__(self, crate, part, command, directory):
+        self.name = f"{crate}/{part}"
         self.command = command
         self.directory = directory
         self.passed = self.failed = self.ignored = 0
@@ -102,41 +103,54 @@ def set_up(root):
 
 
 def build(arguments, root, children):
-    """The test programs of the workspace, newly built, or the end with cargo's exit code."""
+    """All groups of the workspace's tests, newly built, or the end with cargo's exit code."""
     command = [arguments.cargo, "test", "--workspace", "--no-run", "-j", str(arguments.jobs)]
     command.append("--message-format=json-render-diagnostics")
     cargo = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, process_group=0)
     children.add(cargo.pid)
-    programs = []
+    groups = []
     for line in cargo.stdout:
         message = json.loads(line)
         if message["reason"] != "compiler-artifact" or not message["profile"]["test"] or not message["executable"]:
             continue
         directory = os.path.dirname(message["manifest_path"])
         crate = os.path.basename(directory)
-        programs.append(Program(crate, message["target"]["name"], [message["executable"]], directory))
+        groups += groups_of(crate, message["target"]["name"], message["executable"], directory)
     if cargo.wait() != 0:
         sys.exit(cargo.returncode)
     children.discard(cargo.pid)
     examples = [arguments.cargo, "test", "--workspace", "--doc", "--no-fail-fast", "-j", str(arguments.jobs)]
-    programs.append(Program("all", "documentation", examples, root))
-    return programs
+    groups.append(Group("all", "documentation", examples, root))
+    return groups
 
 
-def run_beside(programs, beside, children, told):
-    """Runs the programs, so many at a time."""
+def groups_of(crate, target, program, directory):
+    """The groups of a test program."""
+    if target != "all":
+        return [Group(crate, target, [program], directory)]
+    listed = subprocess.run([program, "--list"], cwd=directory, capture_output=True, text=True, check=True).stdout
+    modules = {}
+    for line in listed.splitlines():
+        test, found, _ = line.rpartition(": test")
+        if found:
+            modules.setdefault(test.split("::", 1)[0], []).append(test)
+    return [Group(crate, module, [program, "--exact", *tests], directory) for module, tests in modules.items()]
+
+
+def run_beside(groups, beside, children, told):
+    """Runs the groups, so many at a time."""
     waiting = queue.SimpleQueue()
-    for program in programs:
-        waiting.put(program)
+    for group in groups:
+        waiting.put(group)
 
     def work():
         while True:
             try:
-                program = waiting.get_nowait()
+                group = waiting.get_nowait()
             except queue.Empty:
                 return
-            program.run(children)
-            told(program)
+            group.run(children)
+            told(group)
 
     workers = [threading.Thread(target=work) for _ in range(beside)]
     for worker in workers:
@@ -145,11 +159,11 @@ def run_beside(programs, beside, children, told):
         worker.join()
 
 
-def tell(program):
-    """One line of a program that passed; all that one wrote that failed."""
-    line = f"{program.name}: {program.passed} passed in {program.took:.0f} s"
-    if program.problem:
-        line = f"{program.output}\n{program.name}: {program.problem}, after {program.took:.0f} s"
+def tell(group):
+    """One line of a group that passed; all that one wrote that failed."""
+    line = f"{group.name}: {group.passed} passed in {group.took:.0f} s"
+    if group.problem:
+        line = f"{group.output}\n{group.name}: {group.problem}, after {group.took:.0f} s"
     print(line, flush=True)
 
 
@@ -163,8 +177,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     processors = os.cpu_count() or 2
     parser.add_argument("--jobs", type=int, default=processors, help="how many crates are built at once")
-    parser.add_argument("--beside", type=int, default=processors + 1, help="how many test programs run at once")
-    parser.add_argument("--only", default="", help="only programs with this in their name, as in cli/proxies")
+    parser.add_argument("--beside", type=int, default=processors + 1, help="how many groups run at once")
+    parser.add_argument("--only", default="", help="only groups with this in their name, as in cli/proxies")
     parser.add_argument("--cargo", default=os.environ.get("CARGO", "cargo"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -179,31 +193,31 @@ def main():
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-    programs = [program for program in build(arguments, root, children) if arguments.only in program.name]
+    groups = [group for group in build(arguments, root, children) if arguments.only in group.name]
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    programs.sort(key=lambda program: (order.get(program.name, len(order)), program.name))
-    together = [program for program in programs if program.name not in ALONE]
-    alone = [program for program in programs if program.name in ALONE]
+    groups.sort(key=lambda group: (order.get(group.name, len(order)), group.name))
+    together = [group for group in groups if group.name not in ALONE]
+    alone = [group for group in groups if group.name in ALONE]
 
     printing = threading.Lock()
 
-    def told(program):
+    def told(group):
         with printing:
-            tell(program)
+            tell(group)
 
     begun = time.monotonic()
     run_beside(together, max(1, arguments.beside), children, told)
     run_beside(alone, 1, children, told)
 
-    broken = [program for program in programs if program.problem]
-    for program in broken:
-        print(f"\n--- {program.name}: {program.problem}\n{failures(program.output).strip()}")
-    passed, failed, ignored = (sum(getattr(p, part) for p in programs) for part in ("passed", "failed", "ignored"))
-    for program in broken:
-        print(f"failed: {program.name}: {program.problem}")
-    print(f"{len(programs)} test programs in {time.monotonic() - begun:.0f} s")
+    broken = [group for group in groups if group.problem]
+    for group in broken:
+        print(f"\n--- {group.name}: {group.problem}\n{failures(group.output).strip()}")
+    passed, failed, ignored = (sum(getattr(g, part) for g in groups) for part in ("passed", "failed", "ignored"))
+    for group in broken:
+        print(f"failed: {group.name}: {group.problem}")
+    print(f"{len(groups)} groups of tests in {time.monotonic() - begun:.0f} s")
     print(f"{passed} passed, {max(failed, len(broken))} failed, {ignored} skipped")
-    return 101 if broken or not programs else 0
+    return 101 if broken or not groups else 0
 
 
 if __name__ == "__main__":

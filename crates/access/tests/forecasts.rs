@@ -1,9 +1,7 @@
 //! Forecasts from estimates, against times worked out by hand.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
-use support::{Case, best, case, open};
+use crate::support::{Case, best, case, open};
 use whimbrel_access::*;
 
 /// When a choice would be complete if it were made at 1 s, in microseconds.

@@ -1,10 +1,8 @@
 //! Intents in text, TOML and JSON.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::intents;
 use proptest::prelude::*;
-use support::intents;
 use whimbrel_access::{Cost, IntentError, Intents, Timeliness};
 
 proptest! {

@@ -1,9 +1,7 @@
 //! What each policy decides, and the reasons that it gives.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
-use support::{Case, TWO, best, case, open, why};
+use crate::support::{Case, TWO, best, case, open, why};
 use whimbrel_access::*;
 
 #[test]

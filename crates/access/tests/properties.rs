@@ -1,10 +1,8 @@
 //! What holds for every policy in every situation.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Case, intents};
 use proptest::prelude::*;
-use support::{Case, intents};
 use whimbrel_access::*;
 
 prop_compose! {

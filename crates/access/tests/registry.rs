@@ -1,9 +1,7 @@
 //! Policies by name, their settings, and policies that a program adds.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
-use support::{TWO, best, case, open};
+use crate::support::{TWO, best, case, open};
 use whimbrel_access::*;
 
 fn error(text: &str) -> String {

@@ -1,9 +1,7 @@
 //! Every intent of Table I changes a decision of `whimbrel`: worked out by hand.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
-use support::{Case, TWO, best, case, open, stream, why};
+use crate::support::{Case, TWO, best, case, open, stream, why};
 use whimbrel_access::*;
 
 #[track_caller]

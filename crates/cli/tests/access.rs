@@ -1,9 +1,6 @@
 //! `whimbrel access` as processes on a host with two links.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/running.rs"]
-mod running;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -14,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use whimbrel_lab::{Host, HostCommand, Lab, Link, LinkSpec, require};
 
-use running::{LIMIT, Running};
+use crate::running::{LIMIT, Running};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 const FAR: &str = "10.9.9.9:443";

@@ -1,9 +1,6 @@
 //! The manager's process is killed under load, which comes through the process of `whimbrel proxy http`.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/running.rs"]
-mod running;
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use whimbrel_lab::{Host, HostCommand, Lab, Link, LinkSpec, require};
 
-use running::{LIMIT, Running};
+use crate::running::{LIMIT, Running};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 const FAR: &str = "10.9.9.9:8000";

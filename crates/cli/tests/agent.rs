@@ -2,10 +2,6 @@
 //! programs, a real gateway and a real HTTP server.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/download.rs"]
-mod download;
-
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use common::{LIMIT, Output, PROGRAM, Process, World, terminal, wait_for};
-use download::{Stage, requests};
+use crate::common::{LIMIT, Output, PROGRAM, Process, World, terminal, wait_for};
+use crate::download::{Stage, requests};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -1,12 +1,10 @@
 //! A user whose key is away: one device that the user appointed renews what the others were given.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::{LIMIT, Output, Process, World, dead_port, wait_within};
+use crate::common::{LIMIT, Output, Process, World, dead_port, wait_within};
 use whimbrel::Identity;
 use whimbrel_base::{Delegation, UnixTime};
 

@@ -1,14 +1,12 @@
 //! Help, identity, configuration, and how the program says that something is wrong.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Stdio;
 
-use common::{LIMIT, Output, Process, World, dead_port};
+use crate::common::{self, LIMIT, Output, Process, World, dead_port};
 
 /// The commands that a help text lists.
 fn listed(help: &str) -> Vec<String> {

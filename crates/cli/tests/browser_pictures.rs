@@ -2,14 +2,6 @@
 //! it, without a screen, are compared pixel by pixel. `scripts/setup.sh browsers` installs both.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/browser.rs"]
-mod browser;
-#[path = "common/certificates.rs"]
-mod certificates;
-mod common;
-#[path = "common/page.rs"]
-mod page;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -17,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use browser::{Browser, CHROMIUM, FIREFOX, Reaches, installed, wait_for};
-use common::{LIMIT, Process, World, dead_port, tcp_server};
-use page::Picture;
+use crate::browser::{self, Browser, CHROMIUM, FIREFOX, Reaches, installed, wait_for};
+use crate::certificates;
+use crate::common::{LIMIT, Process, World, dead_port, tcp_server};
+use crate::page::{self, Picture};
 
 /// The most that is kept of what comes through a tap. A page has a tenth.
 const KEPT: usize = 4 << 20;

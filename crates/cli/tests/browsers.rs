@@ -3,20 +3,14 @@
 //! both.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/browser.rs"]
-mod browser;
-mod common;
-#[path = "common/download.rs"]
-mod download;
-
 use std::fs;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-use browser::{Browser, CHROMIUM, FIREFOX, Reaches, installed, wait_for};
-use common::{Process, World, dead_port};
-use download::{HALF, SERVER, SIZE, proxy, random, requests};
+use crate::browser::{self, Browser, CHROMIUM, FIREFOX, Reaches, installed, wait_for};
+use crate::common::{Process, World, dead_port};
+use crate::download::{HALF, SERVER, SIZE, proxy, random, requests};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

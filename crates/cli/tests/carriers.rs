@@ -1,11 +1,9 @@
 //! Files over every carrier.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 
-use common::{LIMIT, World};
+use crate::common::{LIMIT, World};
 
 const INBOX: &str = "inbox.laptop.bob@example.org";
 

@@ -2,15 +2,13 @@
 //! good.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use common::{LIMIT, Process, World, wait_for};
+use crate::common::{self, LIMIT, Process, World, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use whimbrel::transport::ManualMonitor;

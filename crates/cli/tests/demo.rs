@@ -1,13 +1,11 @@
 //! The demo, from its first line to its last.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::time::{Duration, Instant};
 
-use common::{Process, World};
+use crate::common::{self, Process, World};
 use rustix::process::Signal;
 
 fn demo(world: &World, args: &[&str]) -> Process {

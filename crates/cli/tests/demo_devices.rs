@@ -1,8 +1,6 @@
 //! The story of a download that begins on a phone and goes on at a PC, as `make demo-devices` plays it.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -10,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{LIMIT, PROGRAM, Process, World, wait_for};
+use crate::common::{self, LIMIT, PROGRAM, Process, World, wait_for};
 use rustix::process::Signal;
 
 /// For the whole story, on a machine that has much else to do.

@@ -1,9 +1,7 @@
 //! A user's devices and friends, by the commands that show and change them.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{LIMIT, Process, World};
+use crate::common::{LIMIT, Process, World};
 
 /// Has one user invite another one's machine, and waits for both.
 fn introduce(world: &World, (from, invite): (&str, &[&str]), (to, join): (&str, &[&str])) {

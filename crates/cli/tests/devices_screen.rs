@@ -2,10 +2,6 @@
 //! the terminal is given back whatever ends the page.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,10 +9,10 @@ use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use common::{LIMIT, World, terminal, wait_for};
+use crate::common::{LIMIT, World, terminal, wait_for};
+use crate::typed::{Film, LARGE, connected, devices, expose, half, says, session, sum};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
-use typed::{Film, LARGE, connected, devices, expose, half, says, session, sum};
 
 /// A terminal with the page in it.
 struct Screen {

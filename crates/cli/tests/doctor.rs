@@ -1,13 +1,11 @@
 //! `whimbrel doctor` on what works, and on what was broken for it.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{World, shouting_server};
+use crate::common::{self, World, shouting_server};
 use serde_json::Value;
 use whimbrel_base::{Record, SecretKey, SignedRecord, UnixTime, next_sequence};
 use whimbrel_lab::{Block, Host, HostChild, HostCommand, Lab, LinkSpec};

@@ -1,14 +1,12 @@
 //! What a domain's owner says in DNS of the name service, asked of a small DNS server.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
-use common::{Output, World, shouting_server};
+use crate::common::{self, Output, World, shouting_server};
 
 const USER: &str = "ada@example.org";
 const RECORD: &str = "_whimbrel.example.org";

@@ -3,14 +3,11 @@
 //! does one of the play that no text has any more.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/stage.rs"]
-mod stage;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use stage::{LIMIT, PROGRAM, Running, Stage};
+use crate::stage::{self, LIMIT, PROGRAM, Running, Stage};
 
 const README: &str = include_str!("../../../README.md");
 

@@ -2,15 +2,11 @@
 //! a home of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "common/agents.rs"]
-mod agents;
-mod common;
-
 use std::io;
 use std::time::{Duration, Instant};
 
-use agents::{PATIENCE, introduce, until};
-use common::{LIMIT, Process, World, page};
+use crate::agents::{PATIENCE, introduce, until};
+use crate::common::{LIMIT, Process, World, page};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel::transport::{CloseCode, ConnectError, Connection, ManualMonitor};

@@ -9,14 +9,11 @@
 //! test where the text tells the reader to do something with hands.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/stage.rs"]
-mod stage;
-
 use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use stage::{LIMIT, Running, Stage};
+use crate::stage::{self, LIMIT, Running, Stage};
 
 const GUIDE: &str = include_str!("../../../docs/guide.md");
 const EXAMPLE: &str = include_str!("../examples/clock.rs");

@@ -1,14 +1,12 @@
 //! Senders that speak the protocol of transfers by hand, to a real `whimbrel receive`, and mean no good.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use common::{Process, World, length};
+use crate::common::{self, Process, World, length};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel::transport::{Connection, ManualMonitor, Stream};

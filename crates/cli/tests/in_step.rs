@@ -2,16 +2,12 @@
 //! may know: real processes, each with a home of its own.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/agents.rs"]
-mod agents;
-mod common;
-
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agents::{introduce, until};
-use common::{Process, World, tcp_server};
+use crate::agents::{introduce, until};
+use crate::common::{Process, World, tcp_server};
 use serde_json::Value;
 
 fn add_device(world: &World, device: &str) {

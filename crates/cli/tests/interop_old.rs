@@ -5,8 +5,6 @@
 //! them these tests fail rather than pass, so they are run by name only.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -17,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::{LIMIT, PROGRAM, Process, World, tcp_server, wait_for};
+use crate::common::{LIMIT, PROGRAM, Process, World, tcp_server, wait_for};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

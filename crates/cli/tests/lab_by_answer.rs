@@ -1,17 +1,12 @@
 //! Proxies of a user who has a gateway and a manager: each connection goes as the manager answers.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/machines.rs"]
-mod machines;
-#[path = "common/running.rs"]
-mod running;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use machines::{HTTP, wait_for_server, whimbrel};
-use running::Running;
+use crate::machines::{HTTP, wait_for_server, whimbrel};
+use crate::running::Running;
 use serde_json::Value;
 use whimbrel_lab::{Host, Lab, Link, LinkSpec, require};
 

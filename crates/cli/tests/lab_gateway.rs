@@ -2,9 +2,6 @@
 //! while the laptop moves.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/machines.rs"]
-mod machines;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -12,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use machines::{HTTP, length, random, wait_for, wait_for_server, web_server, whimbrel};
+use crate::machines::{HTTP, length, random, wait_for, wait_for_server, web_server, whimbrel};
 use sha2::{Digest as _, Sha256};
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, Rate};
 

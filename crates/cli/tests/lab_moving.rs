@@ -2,9 +2,6 @@
 //! machines behind gateways of their own, and one relay.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/homes.rs"]
-mod homes;
-
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener};
@@ -21,7 +18,7 @@ use whimbrel::base::Place;
 use whimbrel::base::relayed::places;
 use whimbrel_lab::{Host, HostChild, require};
 
-use homes::{Internet, json_of, started, whimbrel};
+use crate::homes::{Internet, json_of, started, whimbrel};
 
 /// What the server sends in all.
 const SIZE: usize = 3 << 20;

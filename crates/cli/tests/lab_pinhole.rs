@@ -2,9 +2,6 @@
 //! do.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/homes.rs"]
-mod homes;
-
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
@@ -12,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_lab::{Lab, LinkSpec, PcpFirewall, require};
 
-use homes::{serve, started, whimbrel};
+use crate::homes::{serve, started, whimbrel};
 
 const HOME: &str = "2001:db8:1::20";
 

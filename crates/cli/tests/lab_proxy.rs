@@ -1,13 +1,6 @@
 //! A laptop in a network that lets nothing out but what its HTTP proxy connects, or TCP only so.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/homes.rs"]
-mod homes;
-#[path = "common/machines.rs"]
-mod machines;
-#[path = "common/tinyproxy.rs"]
-mod tinyproxy;
-
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,9 +8,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use homes::{figures, json_of};
-use machines::{LIMIT, echo, random, wait_for, whimbrel};
-use tinyproxy::tinyproxy;
+use crate::homes::{figures, json_of};
+use crate::machines::{LIMIT, echo, random, wait_for, whimbrel};
+use crate::tinyproxy::tinyproxy;
 use whimbrel_base::relayed::{Place, places};
 use whimbrel_base::{EndpointAddr, RelayedAddr, SecretKey, Ticket};
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, require};

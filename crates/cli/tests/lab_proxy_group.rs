@@ -2,22 +2,15 @@
 //! its HTTP proxy connects.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/homes.rs"]
-mod homes;
-#[path = "common/machines.rs"]
-mod machines;
-#[path = "common/tinyproxy.rs"]
-mod tinyproxy;
-
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use homes::{Internet, VPS, figures, json_of, started};
-use machines::{LIMIT, echo, random, wait_for, whimbrel};
-use tinyproxy::tinyproxy;
+use crate::homes::{Internet, VPS, figures, json_of, started};
+use crate::machines::{LIMIT, echo, random, wait_for, whimbrel};
+use crate::tinyproxy::{self, tinyproxy};
 use whimbrel_lab::{Host, HostChild, HostCommand, Link, LinkSpec, require};
 
 const NAME: &str = "ssh.home.ada@example.org";

@@ -2,15 +2,12 @@
 //! network with round trips.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/machines.rs"]
-mod machines;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use machines::{length, random, wait_for, whimbrel};
+use crate::machines::{length, random, wait_for, whimbrel};
 use sha2::{Digest as _, Sha256};
 use whimbrel_lab::{HostChild, HostCommand, Lab, LinkSpec, Rate};
 

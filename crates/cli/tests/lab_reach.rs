@@ -1,9 +1,6 @@
 //! Two machines behind gateways of their own, and a small server: the commands of `docs/reach.md`.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/homes.rs"]
-mod homes;
-
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -11,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_lab::{Host, HostChild, Lab, Link, require};
 
-use homes::{Home, Internet, figures, json_of, serve, started, whimbrel};
+use crate::homes::{Home, Internet, figures, json_of, serve, started, whimbrel};
 
 const NAME: &str = "ssh.home.ada@example.org";
 const SIZE: usize = 12 << 20;

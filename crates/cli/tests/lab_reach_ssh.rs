@@ -2,11 +2,6 @@
 //! one router to behind another, through a small server at first and directly a moment later.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/homes.rs"]
-mod homes;
-#[path = "common/shell.rs"]
-mod shell;
-
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,8 +10,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use whimbrel_lab::{HostChild, NatKind, require};
 
-use homes::{Home, Internet};
-use shell::{LIMIT, Running, Shells};
+use crate::homes::{Home, Internet};
+use crate::shell::{self, LIMIT, Running, Shells};
 
 const README: &str = include_str!("../../../README.md");
 const SECTION: &str = "## Your own in two minutes on any small server";

@@ -3,9 +3,6 @@
 //! another one.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/homes.rs"]
-mod homes;
-
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -18,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
 use whimbrel_lab::{Host, HostChild, require};
 
-use homes::{Internet, PROGRAM, VPS, figures, json_of, program, serve, started, whimbrel};
+use crate::homes::{Internet, PROGRAM, VPS, figures, json_of, program, serve, started, whimbrel};
 
 const NAME: &str = "web.home.ada@example.org";
 const SIZE: usize = 64 << 20;

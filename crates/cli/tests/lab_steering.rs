@@ -1,9 +1,6 @@
 //! Commands that have the manager choose between two networks of a laptop.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/running.rs"]
-mod running;
-
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Output;
@@ -12,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use whimbrel_lab::{Host, HostCommand, Lab, Link, LinkSpec, Rate, require};
 
-use running::{LIMIT, Running};
+use crate::running::{LIMIT, Running};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 /// The laptop's interfaces; its routes prefer the first.

@@ -2,16 +2,13 @@
 //! of the parties moves from one network to another, and the server has one and the same connection.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/story.rs"]
-mod story;
-
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use crate::story::{CHAT, HTTP, Running, SOCKS, Stage, length, random, wait_for};
 use sha2::{Digest as _, Sha256};
-use story::{CHAT, HTTP, Running, SOCKS, Stage, length, random, wait_for};
 
 /// The phone alone would need 50 seconds for it.
 const SIZE: usize = 48 << 20;

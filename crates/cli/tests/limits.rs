@@ -1,8 +1,6 @@
 //! `whimbrel limit` and `--limits FILE`: what a running command may send.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{Process, World, tcp_server, wait_for};
+use crate::common::{Process, World, tcp_server, wait_for};
 use serde_json::Value;
 
 /// What is let through at first, and what fills buffers, is not part of a rate.

@@ -2,15 +2,13 @@
 //! prints what it gets.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Process, World, dead_port, wait_for};
+use crate::common::{Process, World, dead_port, wait_for};
 
 /// Starts a mail server; `None` where there is no such program, which CI has.
 fn mail_server() -> Option<(Process, SocketAddr)> {

@@ -2,12 +2,8 @@
 //! each with a home of its own.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/agents.rs"]
-mod agents;
-mod common;
-
-use agents::{introduce, until};
-use common::{Process, World};
+use crate::agents::{introduce, until};
+use crate::common::{Process, World};
 use serde_json::Value;
 
 /// What an agent logs once the name service has what the others may lack, and once it took something.

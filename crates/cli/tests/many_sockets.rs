@@ -2,15 +2,13 @@
 //! the files that a process may open.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Process, World};
+use crate::common::{Process, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -72,7 +70,7 @@ fn target() {
 
 fn start_target() -> (Process, SocketAddr) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "target", "--nocapture", "--test-threads=1"]).env(TARGET, "1");
+    command.args(["--exact", "many_sockets::target", "--nocapture", "--test-threads=1"]).env(TARGET, "1");
     let mut process = Process::start(&mut command);
     loop {
         if let Some((_, address)) = process.line().split_once("target 1") {

@@ -1,8 +1,6 @@
 //! First meetings by code: two machines that know nothing of each other, and somebody who guesses.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
@@ -10,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use whimbrel_names::{Code, Role, introduce};
 
-use common::{LIMIT, Process, World, tcp_server, terminal, wait_for};
+use crate::common::{LIMIT, Process, World, tcp_server, terminal, wait_for};
 
 /// A process that printed a code, and the code.
 fn with_code(world: &World, user: &str, args: &[&str]) -> (Process, String) {

@@ -1,14 +1,12 @@
 //! `whimbrel status --watch` and `--events`: what the commands of a user do, as it happens.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Process, World, shouting_server, wait_for};
+use crate::common::{self, LIMIT, Process, World, shouting_server, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use whimbrel::Ticket;

@@ -2,20 +2,16 @@
 //! notice nothing, and devices that mean no good.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::atomic::Ordering;
 
-use common::{LIMIT, World, length, shouting_server, wait_for};
+use crate::common::{LIMIT, World, length, shouting_server, wait_for};
+use crate::typed::{Film, LARGE, Typed, expose, hand_off, session, sum, take};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use typed::{Film, LARGE, Typed, expose, hand_off, session, sum, take};
 use whimbrel::Ticket;
 use whimbrel::transport::ManualMonitor;
 

@@ -1,12 +1,8 @@
 //! A chat goes on at another device, and the other person notices nothing.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
-use common::{LIMIT, World};
-use typed::{Typed, hand_off, session, take};
+use crate::common::{LIMIT, World};
+use crate::typed::{Typed, hand_off, session, take};
 
 #[test]
 fn a_chat_goes_on_at_another_device_and_the_other_person_notices_nothing() {

@@ -2,18 +2,14 @@
 //! of three kinds, and a player that nobody here wrote.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/download.rs"]
-mod download;
-
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-use common::{LIMIT, Process, World, dead_port, length, wait_for};
-use download::{proxy, requests};
+use crate::common::{LIMIT, Process, World, dead_port, length, wait_for};
+use crate::download::{proxy, requests};
 use serde_json::Value;
 
 /// Python's HTTP server, which sends so much of a film, and goes on when it may.

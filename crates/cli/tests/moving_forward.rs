@@ -1,17 +1,13 @@
 //! Connections of programs to a forward go on at another device, with the forward's own.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 
-use common::{LIMIT, Process, World, wait_for};
+use crate::common::{LIMIT, Process, World, wait_for};
+use crate::typed::{Film, LARGE, expose, hand_off, sum, take};
 use tokio::io::AsyncWriteExt as _;
-use typed::{Film, LARGE, expose, hand_off, sum, take};
 use whimbrel::transport::ManualMonitor;
 use whimbrel::{Allow, CloseCode, Endpoint, ListenOptions};
 

@@ -2,19 +2,15 @@
 //! no gateway.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use common::{LIMIT, PROGRAM, Process, World, shouting_server, terminal, wait_for};
+use crate::common::{LIMIT, PROGRAM, Process, World, shouting_server, terminal, wait_for};
+use crate::typed::{Film, LARGE, Typed, connected, devices, expose, half, says, session, sum};
 use serde_json::Value;
-use typed::{Film, LARGE, Typed, connected, devices, expose, half, says, session, sum};
 use whimbrel::transport::ManualMonitor;
 use whimbrel::{Endpoint, Name, Ticket};
 

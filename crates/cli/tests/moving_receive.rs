@@ -2,20 +2,16 @@
 //! processes, and no gateway.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::channel;
 
-use common::{LIMIT, Process, World, length, wait_for};
+use crate::common::{LIMIT, Process, World, length, wait_for};
+use crate::typed::{hand_off, random, session, sum, take};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use typed::{hand_off, random, session, sum, take};
 use whimbrel::Ticket;
 use whimbrel::transport::{ManualMonitor, Stream};
 

@@ -2,18 +2,14 @@
 //! directory: real processes, killed as hard as can be, and no gateway.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{LIMIT, Process, World, length, wait_for};
+use crate::common::{LIMIT, Process, World, length, wait_for};
+use crate::typed::{hand_off, random, sum, take};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use typed::{hand_off, random, sum, take};
 use whimbrel::Ticket;
 use whimbrel::transport::{ManualMonitor, Stream};
 

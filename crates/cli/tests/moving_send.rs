@@ -2,19 +2,15 @@
 //! processes, and no gateway.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
 use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 
-use common::{LIMIT, Process, World, length, wait_for};
+use crate::common::{LIMIT, Process, World, length, wait_for};
+use crate::typed::{hand_off, random, session, sum, take};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use typed::{hand_off, random, session, sum, take};
 use whimbrel::transport::{ManualMonitor, Stream};
 use whimbrel::{Allow, CloseCode, Connection, Endpoint, EndpointId, ListenOptions, Listener, Ticket};
 

@@ -2,17 +2,13 @@
 //! real processes, and no gateway.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/typed.rs"]
-mod typed;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{LIMIT, Process, World, length, wait_for};
+use crate::common::{LIMIT, Process, World, length, wait_for};
+use crate::typed::{hand_off, random, session, sum, take};
 use serde_json::json;
-use typed::{hand_off, random, session, sum, take};
 
 const INBOX: &str = "inbox.phone.bob@example.org";
 /// What is so small that it is whole soon.

@@ -2,16 +2,13 @@
 //! HTTPS that knows nothing of it, and commands as people type them.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/certificates.rs"]
-mod certificates;
-mod common;
-
 use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{LIMIT, Process, World, dead_port, length, wait_for};
+use crate::certificates;
+use crate::common::{LIMIT, Process, World, dead_port, length, wait_for};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

@@ -1,11 +1,9 @@
 //! The name service: what it keeps, and what it says.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 
-use common::{LIMIT, World, dead_port, wait_for};
+use crate::common::{LIMIT, World, dead_port, wait_for};
 use rustix::process::Signal;
 
 #[test]

@@ -2,13 +2,11 @@
 //! it.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{PROGRAM, World};
+use crate::common::{PROGRAM, World};
 use serde_json::Value;
 use tempfile::TempDir;
 

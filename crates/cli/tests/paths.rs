@@ -1,9 +1,7 @@
 //! Several networks on the command line: a path for each, shown and changed while the command runs.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Process, World, shouting_server, wait_for};
+use crate::common::{Process, World, shouting_server, wait_for};
 use serde_json::Value;
 
 /// A server, and a client with two addresses that uses both.

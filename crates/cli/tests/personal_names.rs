@@ -2,9 +2,7 @@
 //! its own.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{LIMIT, Process, World, page, wait_for};
+use crate::common::{LIMIT, Process, World, page, wait_for};
 
 /// Has one user invite another one's machine, and waits for both.
 fn introduce(world: &World, (from, invite): (&str, &[&str]), (to, join): (&str, &[&str])) {

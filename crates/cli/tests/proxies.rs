@@ -1,15 +1,13 @@
 //! `proxy socks`, `gateway serve` and names as hosts, as real processes, with curl as the program.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use common::{LIMIT, Process, World, tcp_server};
+use crate::common::{self, LIMIT, Process, World, tcp_server};
 
 /// An HTTP server that says one word.
 fn site(says: &'static str) -> SocketAddr {

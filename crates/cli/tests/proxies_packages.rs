@@ -2,8 +2,6 @@
 //! open, parts of files that are there already in part, and questions whether an index has changed.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 
-use common::{LIMIT, Process, World, tcp_server};
+use crate::common::{LIMIT, Process, World, tcp_server};
 
 /// Connections that curl has at a time.
 const CONNECTIONS: usize = 4;

@@ -1,9 +1,6 @@
 //! `whimbrel proxy http` and `whimbrel run` as processes, with curl, over plain HTTP and TLS.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/certificates.rs"]
-mod certificates;
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use certificates::{NEW_KEY, openssl};
+use crate::certificates::{self, NEW_KEY, openssl};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");

@@ -2,8 +2,6 @@
 //! here wrote: curl, openssl and python.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Output, Process, World, tcp_server, wait_for};
+use crate::common::{self, LIMIT, Output, Process, World, tcp_server, wait_for};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

@@ -1,12 +1,10 @@
 //! A relay alone that serves those who have names of a domain.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use common::{LIMIT, Process, World, dead_port, wait_for};
+use crate::common::{LIMIT, Process, World, dead_port, wait_for};
 use rustix::process::Signal;
 
 const SSH: &str = "ssh.home.ada@example.org";

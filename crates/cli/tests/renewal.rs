@@ -1,15 +1,13 @@
 //! Delegations that are renewed where the user's key is, and those that must not be.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{ChildStdin, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::{LIMIT, Process, World, dead_port, shouting_server, wait_for};
+use crate::common::{LIMIT, Process, World, dead_port, shouting_server, wait_for};
 use rustix::process::Signal;
 
 const LAPTOP: &str = "laptop.ada@example.org";

@@ -1,11 +1,9 @@
 //! Users and machines that ask by the name service: real processes, each with a home of its own.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{LIMIT, World};
+use crate::common::{LIMIT, World};
 use serde_json::Value;
 use whimbrel_base::{Name, UnixTime};
 use whimbrel_names::{Proposal, Wished};

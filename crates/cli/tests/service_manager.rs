@@ -1,8 +1,6 @@
 //! What a service manager sees of commands that run until they are stopped, and how they log.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -12,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{LIMIT, PROGRAM, Process, World, dead_port, shouting_server};
+use crate::common::{self, LIMIT, PROGRAM, Process, World, dead_port, shouting_server};
 use rustix::process::Signal;
 use serde_json::Value;
 

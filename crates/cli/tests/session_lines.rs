@@ -2,16 +2,12 @@
 //! IRC, and commands as people type them.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/download.rs"]
-mod download;
-
 use std::fs;
 use std::net::TcpStream;
 use std::process::Command;
 
-use common::{LIMIT, Process, World, dead_port, wait_for};
-use download::Stage;
+use crate::common::{LIMIT, Process, World, dead_port, wait_for};
+use crate::download::Stage;
 use serde_json::Value;
 
 /// A small server of IRC. It writes down what each connection says. What it is asked to split it says in two

@@ -2,16 +2,12 @@
 //! commands as people type them.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/download.rs"]
-mod download;
-
 use std::fs;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 
-use common::LIMIT;
-use download::{Stage, Way, requests};
+use crate::common::LIMIT;
+use crate::download::{Stage, Way, requests};
 
 #[test]
 fn a_download_of_curl_on_the_phone_goes_on_at_the_desk_from_the_very_byte() {

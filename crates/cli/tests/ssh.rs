@@ -1,8 +1,6 @@
 //! Real OpenSSH through `whimbrel ssh` and through what `whimbrel setup ssh` writes.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
-use common::{LIMIT, Process, World, dead_port, terminal, wait_for};
+use crate::common::{self, LIMIT, Process, World, dead_port, terminal, wait_for};
 
 const NAME: &str = "ssh.home.ada@example.org";
 

@@ -2,20 +2,14 @@
 //! there goes on at another device of the user.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/agents.rs"]
-mod agents;
-mod common;
-#[path = "common/download.rs"]
-mod download;
-
 use std::fs;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
-use agents::{introduce, until};
-use common::{LIMIT, Process, World};
-use download::{HALF, proxy, random, requests, serve};
+use crate::agents::{introduce, until};
+use crate::common::{LIMIT, Process, World};
+use crate::download::{HALF, proxy, random, requests, serve};
 use sha2::{Digest as _, Sha256};
 
 /// A user whose phone and desk have the same list, in which the desk may act for the user.

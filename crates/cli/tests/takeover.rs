@@ -2,8 +2,6 @@
 //! way.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Process, World, length, shouting_server, tcp_server, wait_for};
+use crate::common::{LIMIT, Process, World, length, shouting_server, tcp_server, wait_for};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};

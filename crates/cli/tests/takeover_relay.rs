@@ -2,13 +2,11 @@
 //! is in `lab_relay_take_over.rs`.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
-use common::{LIMIT, Process, World, dead_port, wait_for};
+use crate::common::{LIMIT, Process, World, dead_port, wait_for};
 
 /// The text of `GET /metrics`, while somebody answers.
 fn figures(at: &str) -> Option<String> {

@@ -1,12 +1,10 @@
 //! Tickets, which nobody signs: what they may say, and what they must not bring about.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::{Duration, SystemTime};
 
-use common::{LIMIT, Process, World, page, wait_for};
+use crate::common::{LIMIT, Process, World, page, wait_for};
 use whimbrel_base::{Record, SecretKey, SignedRecord, Ticket, UnixTime, next_sequence};
 use whimbrel_transport::ManualMonitor;
 

@@ -1,14 +1,12 @@
 //! Files that arrive whole, or are gone on with later.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{LIMIT, Process, World, length, wait_for};
+use crate::common::{LIMIT, Process, World, length, wait_for};
 use rustix::process::Signal;
 
 const INBOX: &str = "inbox.laptop.bob@example.org";

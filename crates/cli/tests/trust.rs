@@ -2,15 +2,13 @@
 //! services and real impostors.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Process, World, page, shouting_server};
+use crate::common::{self, LIMIT, Process, World, page, shouting_server};
 use rustix::process::Signal;
 
 const NAME: &str = "web.ada@example.org";

@@ -1,15 +1,13 @@
 //! Exposed services, reached by `forward` and `pipe`.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Process, World, dead_port, shouting_server, tcp_server, wait_for};
+use crate::common::{LIMIT, Process, World, dead_port, shouting_server, tcp_server, wait_for};
 use rustix::process::Signal;
 
 const NAME: &str = "shout.home.ada@example.org";

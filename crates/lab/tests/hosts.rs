@@ -1,13 +1,11 @@
 //! Hosts: addresses, routes, interfaces, runtimes, programs, and nothing in common.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 use whimbrel_lab::{Block, Direction, Lab, LinkSpec, require};
 
 #[test]

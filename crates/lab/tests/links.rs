@@ -1,13 +1,11 @@
 //! Emulated links do what they are told, also while they run.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 use whimbrel_lab::{Direction, Host, Lab, Link, LinkSpec, Queue, Rate, Trace, require};
 
 /// Held by tests that a busy machine would disturb, so that they do not disturb each other.

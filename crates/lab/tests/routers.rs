@@ -1,12 +1,10 @@
 //! Routers and NAT gateways.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 
-use support::*;
+use crate::support::*;
 use whimbrel_lab::{Host, Lab, LinkSpec, require};
 
 /// inside 10.0.1.2 – 10.0.1.1 router 10.0.2.1 – 10.0.2.2 outside; the same for fd00:1:: and fd00:2::.

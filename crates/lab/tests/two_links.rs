@@ -1,14 +1,12 @@
 //! A host with two links: each address has a way of its own, and the kernel's MPTCP uses both.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use socket2::{Domain, Protocol, Socket, Type};
-use support::*;
 use whimbrel_lab::{Direction, Host, Lab, Link, LinkSpec, MptcpUse, Rate, require, skip};
 
 const SERVER: &str = "10.0.9.2:7000";

@@ -2,11 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Running, World, world};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{Running, World, world};
 use whimbrel_access::{Granularity, Intents};
 use whimbrel_lab::require;
 use whimbrel_multiaccess::protocol::{Ask, Protocol};

@@ -2,11 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Traffic, is_near, world};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use support::{Traffic, is_near, world};
 use whimbrel_lab::require;
 use whimbrel_multiaccess::{AccessPath, Survey};
 

@@ -2,8 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Client, LIMIT, Running, Traffic, interfaces, is_near, world};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -12,7 +11,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Client, LIMIT, Running, Traffic, interfaces, is_near, world};
 use whimbrel_lab::{Host, require};
 use whimbrel_multiaccess::MAX_CLIENTS;
 use whimbrel_multiaccess::protocol::MAX_LINE;

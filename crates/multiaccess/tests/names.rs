@@ -2,14 +2,12 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Client, LIMIT, Running};
 use serde_json::{Value, json};
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use support::{Client, LIMIT, Running};
 use whimbrel_lab::{Host, Lab, Link, LinkSpec, require};
 use whimbrel_multiaccess::ClientError;
 use whimbrel_multiaccess::protocol::Ask;

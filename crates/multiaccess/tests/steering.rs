@@ -2,18 +2,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::multipath::{
+    FAR, UserProgram, backups, connect, echo, exchange, is_supported, sources, wait_for_sources,
+};
+use crate::support::{self, Client, Running, World, world};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use support::multipath::{
-    FAR, UserProgram, backups, connect, echo, exchange, is_supported, sources, wait_for_sources,
-};
-use support::{Client, Running, World, world};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use whimbrel_access::Intents;

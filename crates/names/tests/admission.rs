@@ -1,11 +1,9 @@
 //! Who may register user names, and how much of anything one key or one address gets.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use whimbrel_base::{Record, SignedRecord};
 use whimbrel_names::protocol::{Reply, Request, Response};
 use whimbrel_names::{Admission, AskError, ErrorCode, Limits, MemoryStore, NameResolver, RedbStore, Terms};

@@ -1,12 +1,10 @@
 //! Devices that renew each other's delegations over real connections, while the user's key is away.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use whimbrel_base::{Appointment, Delegation, Record, SecretKey, SignedRecord, next_sequence};
 use whimbrel_names::protocol::{Request, Response};
 use whimbrel_names::{ErrorCode, MemoryStore, NameResolver};

@@ -1,11 +1,9 @@
 //! Batches that a user's devices leave for each other, over real connections.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use whimbrel_base::{Delegation, Record, SignedRecord, next_sequence};
 use whimbrel_names::protocol::{Request, Response};
 use whimbrel_names::{ErrorCode, LeftBatch, Limits, MAX_BATCH, MemoryStore};

@@ -1,11 +1,9 @@
 //! Requests between users, and all that a user has, by resolvers over the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use whimbrel_base::Delegation;
 use whimbrel_names::protocol::{Request, Response};
 use whimbrel_names::{

@@ -79,7 +79,7 @@ fn child() {
 /// Runs the child, kills it after a while, and collects what it acknowledged.
 fn run_and_kill(file: &Path, after: Duration) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "kill::child", "--nocapture", "--test-threads=1"])
         .env(FILE, file)
         .stdout(Stdio::piped())
         .spawn()

@@ -1,13 +1,11 @@
 //! What an owner is told before a name may become another's.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use whimbrel_names::{Limits, MemoryStore};
 use whimbrel_transport::Resolver as _;
 

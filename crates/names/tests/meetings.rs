@@ -1,11 +1,9 @@
 //! Two peers that do not know each other's ids meet at the service.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use tokio::io::AsyncReadExt as _;
 use whimbrel_names::protocol::{MAX_MEETING_FRAME, MEETING_FRAMES, MEETING_SLOTS, Request, Response};
 use whimbrel_names::{AskError, ErrorCode, Limits, Meeting, MeetingError, MemoryStore};

@@ -1,11 +1,9 @@
 //! Peers that find each other again by their names, and services that come back.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 use whimbrel_base::{Delegation, SignedRecord};
 use whimbrel_names::{MemoryStore, RedbStore, Service};
 use whimbrel_transport::{Allow, Connection, ListenOptions, Listener, Resolver};

@@ -2,13 +2,11 @@
 //! not know.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_base::{Appointment, Delegation};
 use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, encode};

@@ -1,11 +1,9 @@
 //! A client that wants proof of a domain takes nothing from a service without it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use whimbrel_base::EndpointId;
 use whimbrel_names::{AskError, DomainProof, MemoryStore, ProofError};
 use whimbrel_transport::{BoxFuture, Resolver as _};

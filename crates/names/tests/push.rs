@@ -1,8 +1,6 @@
 //! A service that dies between a push and the disk takes nothing back.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::collections::HashMap;
 use std::future::{pending, ready};
 use std::io::{BufRead as _, BufReader};
@@ -11,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use whimbrel_base::{EndpointAddr, EndpointId, Name, UnixTime};
 use whimbrel_names::store::{Answer, Changes, Cursor, Entry, Stored, Version};
 use whimbrel_names::{NameResolver, Placed, RedbStore, Store};
@@ -92,7 +90,7 @@ struct Process(Child);
 impl Process {
     fn start(file: &Path, held: bool) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env(FILE, file);
+        command.args(["--exact", "push::child", "--nocapture", "--test-threads=1"]).env(FILE, file);
         if held {
             command.env(HELD, "1");
         }

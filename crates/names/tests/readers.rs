@@ -1,12 +1,10 @@
 //! A record that not everybody may look up, and a service that says more or less than it should.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_base::{Record, SecretKey, SignedRecord};
 use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, encode};

@@ -1,11 +1,9 @@
 //! The service and its resolver over real connections.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use whimbrel_base::{Delegation, Record, SignedRecord};
 use whimbrel_names::protocol::{MAX_MESSAGE, Reply, Request, Response};
 use whimbrel_names::{ErrorCode, MemoryStore};

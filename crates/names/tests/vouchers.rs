@@ -1,9 +1,7 @@
 //! What a service says of a key to others: that it has a name of a domain.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use whimbrel_base::{Record, SignedRecord};
 use whimbrel_names::{
     Admission, AskError, Domain, ErrorCode, Limits, MemoryStore, NameResolver, Reader, Readers, VOUCHED_FOR,

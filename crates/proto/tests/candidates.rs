@@ -2,11 +2,9 @@
 //! as a backup path.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::net::SocketAddr;
 
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::{Config, Event, PathId, PathState, Priority, Side};
 

@@ -1,9 +1,7 @@
 //! The end of a connection: in order or at once, agreed or waited out.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Cut, Options, Sim, ms, secs, small_config};
+use crate::simulation::{Cut, Options, Sim, ms, secs, small_config};
 use whimbrel_proto::{CloseCode, ClosedBy, Read, Side, StreamError};
 
 /// `close` delivers first, whatever moves meanwhile, and both sides agree.

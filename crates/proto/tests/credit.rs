@@ -2,12 +2,10 @@
 //! gets beyond the bounds.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::Duration;
 
-use simulation::tcp::Link;
-use simulation::{Options, Sim, secs, small_config};
+use crate::simulation::tcp::Link;
+use crate::simulation::{Options, Sim, secs, small_config};
 use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::{Config, EARLY_DATA_WINDOW, Event, PathId, ProtocolError, Read, Side, StreamId};
 

@@ -1,9 +1,7 @@
 //! A scripted exchange whose carriers are cut after every single byte, in either direction.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{CloseCode, ClosedBy, Side, StreamId};
 
 const UP: u64 = 300;

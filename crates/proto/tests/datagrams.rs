@@ -1,12 +1,10 @@
 //! Messages in datagrams of their carriers, in simulated time.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use simulation::{Air, Cut, Options, Sim, ms, secs};
+use crate::simulation::{self, Air, Cut, Options, Sim, ms, secs};
 use whimbrel_proto::fuzzing::frame::{Frame, MessageHeader};
 use whimbrel_proto::fuzzing::varint;
 use whimbrel_proto::{

@@ -2,9 +2,7 @@
 //! that answers it, grow without bound.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Options, Sim, ms, secs, wide_config};
+use crate::simulation::{Options, Sim, ms, secs, wide_config};
 use whimbrel_proto::fuzzing::frame::{Frame, PathReport};
 use whimbrel_proto::fuzzing::varint;
 use whimbrel_proto::{CloseCode, PathId, ProtocolError, Side, StreamId};

@@ -1,9 +1,7 @@
 //! One end of a connection goes over to another key.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Cut, Options, Sim, identity, ms, secs, small_config};
+use crate::simulation::{self, Cut, Options, Sim, identity, ms, secs, small_config};
 use whimbrel_base::{ConnectionId, SecretKey};
 use whimbrel_proto::{
     Assignment, CloseCode, Config, Connection, Event, FirstFlight, JoinError, Side, TakeOver, segment,

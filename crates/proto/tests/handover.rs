@@ -1,13 +1,11 @@
 //! Handover modes, priorities and announced addresses: agreed upon, changed, and told reliably.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use simulation::tcp::Link;
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::tcp::Link;
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, Priority, Side, StreamId};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];

@@ -2,10 +2,8 @@
 //! panics, and nothing that a peer sends makes memory grow without bound.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
+use crate::simulation::{CONNECTION, Options, Sim, identity, ms, secs};
 use proptest::prelude::*;
-use simulation::{CONNECTION, Options, Sim, identity, ms, secs};
 use whimbrel_base::ConnectionId;
 use whimbrel_proto::fuzzing::frame::{Frame, Join, MessageHeader, Open, PathReport, Skip};
 use whimbrel_proto::fuzzing::varint;

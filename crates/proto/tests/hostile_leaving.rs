@@ -1,9 +1,7 @@
 //! Peers that say they leave when they do not, when they no longer may, or when nobody asked for it.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::fuzzing::varint;
 use whimbrel_proto::{CloseCode, ClosedBy, Event, PathId, ProtocolError, Side};

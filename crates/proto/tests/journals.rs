@@ -2,9 +2,7 @@
 //! snapshot.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{Class, Config, FlowId, FlowOptions, MESSAGE_WINDOW, SendOptions, Side};
 
 fn world(client_keeps: bool, server_keeps: bool) -> Sim {

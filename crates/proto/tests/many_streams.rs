@@ -1,9 +1,7 @@
 //! Very many streams on one connection.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Options, Sim, ms, secs};
+use crate::simulation::{Options, Sim, ms, secs};
 use whimbrel_proto::{Config, Read, Side, StreamId};
 
 const STREAMS: usize = 20_000;

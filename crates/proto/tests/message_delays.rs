@@ -2,12 +2,10 @@
 //! a path share its link with the carrier's own packets, and are lost like them.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::{Duration, Instant};
 
-use simulation::tcp::Link;
-use simulation::{Air, Options, Sim, ms, secs};
+use crate::simulation::tcp::Link;
+use crate::simulation::{Air, Options, Sim, ms, secs};
 use whimbrel_proto::{
     Class, Config, FlowId, FlowOptions, HandoverMode, MESSAGE_WINDOW, SendOptions, Side, StreamId, Urgency,
 };

@@ -6,13 +6,11 @@
 //! `make eval-messages` does five million.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use simulation::log::Logged;
-use simulation::rng::Rng;
-use simulation::{Air, Cut, Options, Sim, ms, secs, small_config};
+use crate::simulation::log::Logged;
+use crate::simulation::rng::Rng;
+use crate::simulation::{Air, Cut, Options, Sim, ms, secs, small_config};
 use whimbrel_base::SecretKey;
 use whimbrel_proto::{
     Class, Config, Event, FlowId, FlowOptions, HandoverMode, Message, MessageId, Outcome, SchedulerKind,

@@ -1,11 +1,9 @@
 //! Messages between two simulated endpoints: what each class promises, through moves and losses.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::Duration;
 
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::{self, Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{
     Class, Config, Event, FlowError, FlowId, FlowOptions, HandoverMode, MAX_MESSAGE, MESSAGE_WINDOW,
     MessageId, Outcome, SendError, SendOptions, Side, Tag, Urgency,

@@ -1,10 +1,8 @@
 //! Paths that come, go and are settled.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::tcp::Link;
-use simulation::{Cut, Options, Sim, ms, secs, small_config};
+use crate::simulation::tcp::Link;
+use crate::simulation::{self, Cut, Options, Sim, ms, secs, small_config};
 use whimbrel_proto::{CloseCode, ClosedBy, Event, PathId, PathState, Side};
 
 /// The peer's final count of a path that was lost here first acknowledges segments whose bytes

@@ -1,14 +1,12 @@
 //! Several paths at once: what they bring together, over carriers that behave like TCP, in simulated time.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::Duration;
 
-use simulation::carrier::End;
-use simulation::rng::Rng;
-use simulation::tcp::Link;
-use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
+use crate::simulation::carrier::End;
+use crate::simulation::rng::Rng;
+use crate::simulation::tcp::Link;
+use crate::simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
 use whimbrel_proto::{
     Config, Event, HandoverMode, PathId, PathState, Priority, SchedulerKind, Side, StreamId,
 };

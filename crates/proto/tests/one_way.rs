@@ -1,10 +1,8 @@
 //! Streams on which one side writes and the other reads.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::tcp::Link;
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::tcp::Link;
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{CloseCode, Config, HandoverMode, Read, Side, StreamError, StreamId};
 
 fn write(sim: &mut Sim, id: StreamId, text: &str) {

@@ -1,9 +1,7 @@
 //! A connection that is opened over several paths at once.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs};
+use crate::simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs};
 use whimbrel_base::ConnectionId;
 use whimbrel_proto::fuzzing::frame::{Frame, Open};
 use whimbrel_proto::{

@@ -1,12 +1,10 @@
 //! Limits of the rate at which a side sends, in simulated time.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::Duration;
 
-use simulation::tcp::Link;
-use simulation::{Cut, Options, Sim, ms, secs, wide_config};
+use crate::simulation::tcp::Link;
+use crate::simulation::{Cut, Options, Sim, ms, secs, wide_config};
 use whimbrel_proto::{
     Class, Config, Event, FlowId, FlowOptions, HandoverMode, MESSAGE_WINDOW, Outcome, RateLimit, SendOptions,
     Side, StreamId, Urgency,

@@ -1,9 +1,7 @@
 //! Why a path was given up is told as far as the engine can know.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{Config, Event, HandoverMode, PathEnd, PathId, Side};
 
 const FIRST: PathId = PathId(0);

@@ -1,9 +1,7 @@
 //! What predecessors got wrong (`docs/lessons.md`), as far as the engine can show it.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs, small_config, wide_config};
+use crate::simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs, small_config, wide_config};
 use whimbrel_base::ConnectionId;
 use whimbrel_proto::fuzzing::frame::Join;
 use whimbrel_proto::{CloseCode, ClosedBy, Config, Event, JoinError, PathId, PathState, Read, Side};

@@ -2,13 +2,11 @@
 //! nothing panics and nothing grows without bound.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::cell::Cell;
 
+use crate::simulation::{self, Cut, Options, Sim, ms, secs, small_config};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
-use simulation::{Cut, Options, Sim, ms, secs, small_config};
 use whimbrel_proto::{CloseCode, Config, Connection, HandoverMode, Priority, SchedulerKind, Side, StreamId};
 
 #[derive(Debug, Clone)]

@@ -1,11 +1,9 @@
 //! A server's end rests while its peer is away: it is packed, unpacked, and goes on where it was.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::Duration;
 
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{
     Class, Config, Event, FlowOptions, MESSAGE_WINDOW, Outcome, Params, RateLimit, SendOptions, Side,
     Timeouts, Urgency,

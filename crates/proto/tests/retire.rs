@@ -1,12 +1,10 @@
 //! Paths that retire: they end without losing, repeating or delaying anything.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::Duration;
 
-use simulation::tcp::Link;
-use simulation::{Cut, Options, Sim, ms, secs, wide_config};
+use crate::simulation::tcp::Link;
+use crate::simulation::{Cut, Options, Sim, ms, secs, wide_config};
 use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::{
     Config, Event, HandoverMode, PathEnd, PathId, PathState, ProtocolError, Side, StreamId, Timeouts,

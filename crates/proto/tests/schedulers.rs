@@ -1,13 +1,11 @@
 //! Schedulers: pure functions over snapshots, and their hold on what is really written.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::Duration;
 
+use crate::simulation::tcp::Link;
+use crate::simulation::{Options, Sim, ms, secs, wide_config};
 use proptest::prelude::*;
-use simulation::tcp::Link;
-use simulation::{Options, Sim, ms, secs, wide_config};
 use whimbrel_proto::fuzzing::scheduler::{Choice, PathSnapshot, Snapshots, decide, retain_eligible};
 use whimbrel_proto::{Config, HandoverMode, PathId, SchedulerKind, Side};
 

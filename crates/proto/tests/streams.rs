@@ -1,9 +1,7 @@
 //! Streams: ends, credit and limits.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
-use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
+use crate::simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
 use whimbrel_proto::{CloseCode, Config, EARLY_DATA_WINDOW, Event, Read, Side, StreamError};
 
 /// What a peer opened is the application's once it was accepted.

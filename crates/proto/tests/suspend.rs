@@ -1,13 +1,11 @@
 //! A connection is written down while it has no path, read again, and goes on where it was.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::path::Path;
 use std::time::Instant;
 
-use simulation::rng::Rng;
-use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
+use crate::simulation::rng::Rng;
+use crate::simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
 use whimbrel_proto::{
     CloseCode, Config, Connection, DecodeError, Event, HandoverMode, SchedulerKind, Side, StreamId,
 };

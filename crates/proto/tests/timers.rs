@@ -1,11 +1,9 @@
 //! Suspicion, revival, signs of life, and deadlines that never make a driver spin.
 #![allow(clippy::unwrap_used)]
 
-mod simulation;
-
 use std::time::{Duration, Instant};
 
-use simulation::{Cut, Options, Sim, ms, secs};
+use crate::simulation::{Cut, Options, Sim, ms, secs};
 use whimbrel_proto::{Config, Event, PathId, PathState, Side, Timeouts};
 
 const PATH: PathId = PathId(0);

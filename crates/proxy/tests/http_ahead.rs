@@ -2,16 +2,12 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{Object, World};
+use crate::networks::{Object, World};
+use crate::support::{LIMIT, Origin, body, get, status};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{LIMIT, Origin, body, get, status};
 use whimbrel_lab::require;
 use whimbrel_multiaccess::protocol::Answer;
 

@@ -3,11 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{Object, World};
+use crate::networks::{Object, World};
 use whimbrel_lab::{Link, Rate, require};
 use whimbrel_multiaccess::protocol::PathReport;
 

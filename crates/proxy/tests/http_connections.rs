@@ -1,15 +1,15 @@
 //! Connections of a proxy: what is repeated and what is not, tunnels, limits, and whose connection is whose.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{
+    self, LIMIT, Origin, body, connect, field, get, has, proxy, read_head, rest, status, talk,
+};
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{LIMIT, Origin, body, connect, field, get, has, proxy, read_head, rest, status, talk};
 
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 

@@ -1,11 +1,9 @@
 //! Servers that send crumbs. The memory of the process is measured, so nothing else is tested in it.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Origin, connect, field, get, proxy, read_head, resident};
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
-use support::{Origin, connect, field, get, proxy, read_head, resident};
 
 const TOTAL: usize = 64 << 20;
 const FIELDS: &str = "ETag: \"a\"\r\nAccept-Ranges: bytes";

@@ -2,17 +2,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{Object, World, content, range};
+use crate::networks::{Object, World, content, range};
+use crate::support::{LIMIT, Origin, field, get, has, read_head, status};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
-use support::{LIMIT, Origin, field, get, has, read_head, status};
 use whimbrel_lab::require;
 
 const SIZE: usize = 100_000;

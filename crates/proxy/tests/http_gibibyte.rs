@@ -1,11 +1,9 @@
 //! Large bodies, and what they take. The memory of the process is measured, so nothing else is tested in it.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Origin, connect, get, has, proxy, read_head, resident, rest};
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
-use support::{Origin, connect, get, has, proxy, read_head, resident, rest};
 
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 

@@ -2,16 +2,12 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{Object, World, content};
+use crate::networks::{Object, World, content};
+use crate::support::{LIMIT, field};
 use sha2::{Digest as _, Sha256};
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::Arc;
-use support::{LIMIT, field};
 use whimbrel_lab::require;
 use whimbrel_multiaccess::protocol::Answer;
 

@@ -2,12 +2,10 @@
 //! in it.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{LIMIT, Origin, body, connect, get, proxy, resident, talk};
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::{LIMIT, Origin, body, connect, get, proxy, resident, talk};
 
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 

@@ -2,12 +2,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{Object, World};
-use support::field;
+use crate::networks::{Object, World};
+use crate::support::field;
 use whimbrel_lab::{Direction, Rate, require};
 
 /// The ranges that were asked for, each by its first and last byte.

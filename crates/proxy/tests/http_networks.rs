@@ -2,19 +2,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-#[path = "support/scripted.rs"]
-mod scripted;
-mod support;
-
-use networks::{Object, World, content};
-use scripted::{PART, Script, TOTAL, WHOLE, scripted};
+use crate::networks::{Object, World, content};
+use crate::scripted::{PART, Script, TOTAL, WHOLE, scripted};
+use crate::support::{self, LIMIT, body, field, get, has, status};
 use sha2::{Digest as _, Sha256};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::{LIMIT, body, field, get, has, status};
 use whimbrel_lab::{Direction, require};
 use whimbrel_multiaccess::protocol::PathReport;
 use whimbrel_proxy::HttpProxy;

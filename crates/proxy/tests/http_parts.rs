@@ -1,10 +1,8 @@
 //! Objects whose connection broke: what may be put together with what had come, and what may not.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Origin, body, field, get, proxy, talk};
 use std::io::Write as _;
-use support::{Origin, body, field, get, proxy, talk};
 
 /// What the first answer says of its object.
 const DATED: &str = "Date: Tue, 03 Mar 2026 12:10:00 GMT\r\nLast-Modified: Tue, 03 Mar 2026 12:00:00 GMT";

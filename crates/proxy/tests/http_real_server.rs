@@ -1,8 +1,7 @@
 //! The proxy between many clients and a server made of hyper, and clients that leave.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{self, LIMIT, Origin, connect, get, proxy, read_head};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -14,7 +13,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use support::{LIMIT, Origin, connect, get, proxy, read_head};
 use tokio::net::TcpListener;
 
 /// Gives back what it was sent, with the path before it.

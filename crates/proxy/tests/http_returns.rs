@@ -2,11 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{Object, World};
+use crate::networks::{Object, World};
 use std::time::{Duration, Instant};
 use whimbrel_lab::require;
 use whimbrel_multiaccess::protocol::PathReport;

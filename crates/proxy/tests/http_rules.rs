@@ -1,10 +1,8 @@
 //! What a proxy passes on, changes and refuses, by raw bytes on real sockets.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Origin, body, connect, field, get, has, proxy, read_head, rest, status, talk};
 use std::io::Write as _;
-use support::{Origin, body, connect, field, get, has, proxy, read_head, rest, status, talk};
 
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 

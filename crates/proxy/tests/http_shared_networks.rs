@@ -3,17 +3,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{Object, World, content, range};
+use crate::networks::{Object, World, content, range};
+use crate::support::{LIMIT, Origin, body, field, get, read_head, status};
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{LIMIT, Origin, body, field, get, read_head, status};
 use whimbrel_lab::require;
 
 const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));

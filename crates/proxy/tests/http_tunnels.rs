@@ -2,15 +2,11 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{FAR, Object, World};
+use crate::networks::{FAR, Object, World};
+use crate::support::{LIMIT, read_head, status};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-use support::{LIMIT, read_head, status};
 use tokio::task::JoinHandle;
 use whimbrel_lab::{MptcpUse, require, skip};
 use whimbrel_multiaccess::protocol::{Answer, Decided, Protocol};

@@ -1,15 +1,13 @@
 //! How many objects of one server come at the same time, and what does not count among them.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{self, LIMIT, Origin, Serving, body, connect, get, proxy, read_head, talk};
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{LIMIT, Origin, Serving, body, connect, get, proxy, read_head, talk};
 
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 

@@ -3,15 +3,11 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/networks.rs"]
-mod networks;
-mod support;
-
-use networks::{Object, World, content};
+use crate::networks::{Object, World, content};
+use crate::support::{LIMIT, get, read_head, resident, status};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::{LIMIT, get, read_head, resident, status};
 use whimbrel_lab::require;
 
 const WINDOW: u64 = 8 << 20;

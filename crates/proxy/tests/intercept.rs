@@ -1,23 +1,19 @@
 //! HTTPS that ends in the proxy, with real curl and servers that speak TLS.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/secure.rs"]
-mod secure;
-mod support;
-
+use crate::secure::{
+    Authority, Key, SecureOrigin, Served, builder, client, client_of, curl, head_of, roots, self_signed,
+};
+use crate::support::{LIMIT, Serving, connect, field, has, proxy, proxy_of, read_head, status};
 use rcgen::date_time_ymd;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::WebPkiClientVerifier;
-use secure::{
-    Authority, Key, SecureOrigin, Served, builder, client, client_of, curl, head_of, roots, self_signed,
-};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use support::{LIMIT, Serving, connect, field, has, proxy, proxy_of, read_head, status};
 use whimbrel_proxy::HttpProxy;
 
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";

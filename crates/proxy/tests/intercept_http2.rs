@@ -1,24 +1,18 @@
 //! HTTP/2 where TLS ends in the proxy: with real curl, and with servers that speak it, and that don't.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/http2.rs"]
-mod http2;
-#[path = "support/secure.rs"]
-mod secure;
-mod support;
-
+use crate::http2::{self, Http2Origin};
+use crate::secure::{self, Authority, Key, SecureOrigin, curl_of};
+use crate::support::{LIMIT, Serving, connect, field, has, proxy_of};
 use bytes::Bytes;
 use http_body_util::Full;
-use http2::Http2Origin;
 use hyper::header::{CONTENT_LENGTH, HOST};
 use hyper::{Method, Request, Version};
 use rustls::crypto::aws_lc_rs;
-use secure::{Authority, Key, SecureOrigin, curl_of};
 use sha2::{Digest as _, Sha256};
 use std::io::{ErrorKind, Read, Write as _};
 use std::path::Path;
 use std::time::Duration;
-use support::{LIMIT, Serving, connect, field, has, proxy_of};
 use whimbrel_proxy::HttpProxy;
 
 /// A proxy that intercepts one port of this host.

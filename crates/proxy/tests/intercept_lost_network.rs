@@ -2,31 +2,21 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/http2.rs"]
-mod http2;
-#[path = "support/networks.rs"]
-mod networks;
-#[path = "support/secure.rs"]
-mod secure;
-#[path = "support/shop.rs"]
-mod shop;
-mod support;
-
+use crate::http2::{self, HELD, Http2Origin};
+use crate::networks::{Object, World, content};
+use crate::secure::{Authority, Key, head_of};
+use crate::shop::{self, SHOP};
+use crate::support::LIMIT;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use http2::{HELD, Http2Origin};
 use hyper::client::conn::http2::SendRequest;
 use hyper::{Method, Request, Version};
-use networks::{Object, World, content};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use secure::{Authority, Key, head_of};
-use shop::SHOP;
 use std::io::Write as _;
 use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::LIMIT;
 use tokio::task::JoinHandle;
 use whimbrel_lab::{Direction, Link, require};
 

@@ -2,11 +2,8 @@
 //! speak TLS.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/secure.rs"]
-mod secure;
-mod support;
-
-use secure::{Authority, Curled, Key, SecureOrigin, Served, client, curl_of};
+use crate::secure::{self, Authority, Curled, Key, SecureOrigin, Served, client, curl_of};
+use crate::support::{LIMIT, Serving, connect, field, has, proxy_of};
 use sha2::{Digest as _, Sha256};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::{LIMIT, Serving, connect, field, has, proxy_of};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use whimbrel_multiaccess::Client;

@@ -2,26 +2,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/http2.rs"]
-mod http2;
-#[path = "support/networks.rs"]
-mod networks;
-#[path = "support/secure.rs"]
-mod secure;
-#[path = "support/shop.rs"]
-mod shop;
-mod support;
-
-use http2::Http2Origin;
+use crate::http2::Http2Origin;
+use crate::networks::{Object, content, range};
+use crate::secure::{Authority, Key, SecureOrigin, client, head_of};
+use crate::shop::{self, SHOP};
+use crate::support::{field, has, status};
 use hyper::Version;
-use networks::{Object, content, range};
-use secure::{Authority, Key, SecureOrigin, client, head_of};
-use shop::SHOP;
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use support::{field, has, status};
 use whimbrel_lab::require;
 
 #[test]

@@ -1,9 +1,7 @@
 //! Servers of peers behind a gateway, by port and by TLS, with clients that mean well and others.
 #![allow(clippy::unwrap_used)]
 
-mod publishing_support;
-
-use publishing_support::{
+use crate::publishing_support::{
     LIMIT, Stage, client, client_hello, echo, free_port, hears, id, ip, is_broken_off, says, server,
     try_client, until, within,
 };

@@ -1,9 +1,7 @@
 //! Servers of peers behind a gateway, told apart by the host of HTTP requests.
 #![allow(clippy::unwrap_used)]
 
-mod publishing_support;
-
-use publishing_support::{LIMIT, Peer, Stage, hears, server, until, within};
+use crate::publishing_support::{LIMIT, Peer, Stage, hears, server, until, within};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

@@ -1,12 +1,10 @@
 //! Whose sessions are, for how long, and how much is kept for them: between real endpoints.
 #![allow(clippy::unwrap_used)]
 
-mod sessions_support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use sessions_support::{Device, On, Program, Server, Stage, random, within};
+use crate::sessions_support::{Device, On, Program, Server, Stage, random, within};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel::{Allow, Endpoint, EndpointId, ListenOptions, ManualMonitor};
 use whimbrel_proxy::{

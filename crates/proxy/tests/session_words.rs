@@ -1,12 +1,10 @@
 //! A device is told of each session that is handed over to it: between real endpoints.
 #![allow(clippy::unwrap_used)]
 
-mod sessions_support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use sessions_support::{On, Server, Stage, random, within};
+use crate::sessions_support::{On, Server, Stage, random, within};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel::{Allow, Endpoint, ListenOptions, ManualMonitor};
 use whimbrel_proxy::{Answer, May, SessionError, SessionsAt, Status};

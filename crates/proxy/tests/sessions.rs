@@ -1,12 +1,10 @@
 //! Sessions move between real endpoints, through a gateway, from an ordinary server.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sessions_support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use sessions_support::{Device, Program, Server, Stage, patient, program, random, within};
+use crate::sessions_support::{self, Device, Program, Server, Stage, patient, program, random, within};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_proxy::{Outcome, SessionError, SessionSettings, Standing};

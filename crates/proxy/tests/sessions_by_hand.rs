@@ -2,11 +2,11 @@
 //! hand.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sessions_support;
-
-use sessions_support::hand::{BROKEN, COUNT, DATA, END, ENDED, Hand, MOVED, PAUSE, PAUSED, RESUME, WHOLE};
-use sessions_support::hand::{fill, session, take, taken};
-use sessions_support::{Device, Program, Server, Stage, patient, program, random, within};
+use crate::sessions_support::hand::{
+    BROKEN, COUNT, DATA, END, ENDED, Hand, MOVED, PAUSE, PAUSED, RESUME, WHOLE,
+};
+use crate::sessions_support::hand::{fill, session, take, taken};
+use crate::sessions_support::{Device, Program, Server, Stage, patient, program, random, within};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_proxy::{SessionError, SessionId, Standing};

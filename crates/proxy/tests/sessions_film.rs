@@ -1,12 +1,10 @@
 //! A film that is under way goes on in a player on another device, which asks for it anew.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sessions_support;
-
 use std::sync::Arc;
 
-use sessions_support::hand::{COUNT, END, ENDED, Hand, PAUSE, WHOLE};
-use sessions_support::{Device, Program, Server, Stage, random, within};
+use crate::sessions_support::hand::{COUNT, END, ENDED, Hand, PAUSE, WHOLE};
+use crate::sessions_support::{Device, Program, Server, Stage, random, within};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use whimbrel_proxy::{Attached, NoRest, Outcome, SessionId, Standing};

@@ -1,12 +1,10 @@
 //! Tunnels of the HTTP proxy are sessions where there is a gateway that keeps them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sessions_support;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sessions_support::{Device, On, Server, Stage, endpoint, hand, random, within};
+use crate::sessions_support::{Device, On, Server, Stage, endpoint, hand, random, within};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -2,11 +2,9 @@
 //! by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod sessions_support;
-
-use sessions_support::hand::{BROKEN, COUNT, DATA, Hand, MOVED, PAUSE, RESUME, WHOLE};
-use sessions_support::hand::{fill, press, session, take, taken};
-use sessions_support::{Device, LIMIT, Server, Stage, patient, program, random, within};
+use crate::sessions_support::hand::{BROKEN, COUNT, DATA, Hand, MOVED, PAUSE, RESUME, WHOLE};
+use crate::sessions_support::hand::{fill, press, session, take, taken};
+use crate::sessions_support::{Device, LIMIT, Server, Stage, patient, program, random, within};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

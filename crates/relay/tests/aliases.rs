@@ -1,8 +1,6 @@
 //! What onlookers between clients and a relay see of whom the clients call: a token for each path.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -21,7 +19,7 @@ use whimbrel_transport::{
     Allow, CarrierKind, Carriers, Config, Connection, Endpoint, ManualMonitor, PathState,
 };
 
-use loopback::{LIMIT, Served, at, ip, patient_at, round_trip};
+use crate::loopback::{LIMIT, Served, at, ip, patient_at, round_trip};
 
 const TCP: Carriers = Carriers::Only(CarrierKind::Tcp);
 const QUIC: Carriers = Carriers::Only(CarrierKind::Quic);

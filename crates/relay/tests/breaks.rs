@@ -2,8 +2,6 @@
 //! sockets are looked at.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +16,7 @@ use whimbrel_relay::wire::Message;
 use whimbrel_relay::{Limits, Relay, RelayStats, Salt, control_name, token_of};
 use whimbrel_transport::{Allow, Connection, Endpoint, Stream};
 
-use loopback::{LIMIT, endpoint, relay};
+use crate::loopback::{LIMIT, endpoint, relay};
 
 const TEST: u8 = 119;
 /// What a kernel keeps for a side that reads nothing, about.

@@ -1,18 +1,13 @@
 //! From a relayed path to a direct one, for connections that choose among networks.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../transport/tests/lab_support/mod.rs"]
-mod lab_support;
-
-mod homes;
-
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homes::Homes;
-use lab_support::traffic::{Server, Transfer, Way};
-use lab_support::{ms, secs};
+use crate::homes::Homes;
+use crate::lab_support::traffic::{Server, Transfer, Way};
+use crate::lab_support::{ms, secs};
 use whimbrel_base::SecretKey;
 use whimbrel_lab::{NatKind, require};
 use whimbrel_relay::{Directory, Keeper};

@@ -2,8 +2,6 @@
 //! of its own: it needs most of the files that a process may open.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Stdio;
@@ -26,7 +24,7 @@ use whimbrel_transport::{
     Allow, CarrierKind, Carriers, Connection, Endpoint, ManualMonitor, RecvHalf, SendHalf,
 };
 
-use loopback::{LIMIT, Served, endpoint_at, ip};
+use crate::loopback::{LIMIT, Served, endpoint_at, ip};
 
 /// How many come in `make test`.
 const SOME: usize = 1000;
@@ -101,7 +99,7 @@ struct RelayProcess {
 impl RelayProcess {
     async fn start(test: u8, waiting: usize, splices: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "relay_process", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "crowds::relay_process", "--nocapture", "--test-threads=1"]);
         command.env(RELAY, format!("{test} {waiting} {splices}")).kill_on_drop(true);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let told = child.stdin.take().unwrap();

@@ -1,8 +1,6 @@
 //! A relay that wants a proof of its servers.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +11,7 @@ use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_relay::{Estate, Gate, Keeper, Keeping, Limits, Prover, Relay};
 use whimbrel_transport::{Allow, BoxFuture, Endpoint, ManualMonitor};
 
-use loopback::{LIMIT, Served, at, ip};
+use crate::loopback::{LIMIT, Served, at, ip};
 
 const WORD: &[u8] = b"friend";
 

@@ -1,8 +1,6 @@
 //! A group of relays on loopback: servers choose among them, relays watch each other, one falls silent.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +14,7 @@ use whimbrel_base::{EndpointId, Name, RelayState};
 use whimbrel_relay::{Limits, Listed, Membership, Relay, Roster, group, pool};
 use whimbrel_transport::{Allow, BoxFuture, Endpoint, ListenOptions, Locator, ManualMonitor, Watch, Watched};
 
-use loopback::{LIMIT, Served, endpoint, ip, relay, round_trip};
+use crate::loopback::{LIMIT, Served, endpoint, ip, relay, round_trip};
 
 /// A name service of one group, in memory. What a relay says of itself is what its endpoint would publish.
 struct Names {

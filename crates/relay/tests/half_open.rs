@@ -1,8 +1,6 @@
 //! A server that has relays tells clients apart by their own addresses, which its relays convey.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use whimbrel_base::{EndpointAddr, RelayedAddr};
 use whimbrel_relay::Limits;
 use whimbrel_transport::{Allow, CarrierKind, Carriers, Config, ManualMonitor};
 
-use loopback::{LIMIT, Served, at, endpoint, endpoint_at, ip, relay, round_trip};
+use crate::loopback::{LIMIT, Served, at, endpoint, endpoint_at, ip, relay, round_trip};
 
 const TEST: u8 = 150;
 /// Peers that the server lets be in a handshake.

@@ -1,18 +1,13 @@
 //! Servers and clients behind NAT gateways of their own, with relays between.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../transport/tests/lab_support/mod.rs"]
-mod lab_support;
-
-mod homes;
-
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use homes::{Download, Homes, passed_on};
-use lab_support::net::Watch;
-use lab_support::traffic::{Echo, Transfer, Way};
-use lab_support::{ms, secs};
+use crate::homes::{Download, Homes, passed_on};
+use crate::lab_support::net::Watch;
+use crate::lab_support::traffic::{Echo, Transfer, Way};
+use crate::lab_support::{ms, secs};
 use whimbrel_base::EndpointAddr;
 use whimbrel_lab::{Direction, require};
 use whimbrel_relay::Relay;

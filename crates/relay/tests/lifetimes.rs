@@ -2,16 +2,11 @@
 //! `make eval-reach`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../transport/tests/lab_support/mod.rs"]
-mod lab_support;
-
-mod homes;
-
 use std::time::{Duration, Instant};
 
-use homes::Homes;
-use lab_support::secs;
-use lab_support::traffic::{Transfer, Way};
+use crate::homes::Homes;
+use crate::lab_support::secs;
+use crate::lab_support::traffic::{Transfer, Way};
 use whimbrel_lab::require;
 use whimbrel_transport::{CarrierKind, Carriers, Config};
 

@@ -2,8 +2,6 @@
 //! look on.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +22,7 @@ use whimbrel_transport::{
     Allow, CarrierKind, Carriers, ConnectError, Connection, Endpoint, Locator, ManualMonitor,
 };
 
-use loopback::{LIMIT, Served, at, endpoint_at, ip, relay, round_trip};
+use crate::loopback::{LIMIT, Served, at, endpoint_at, ip, relay, round_trip};
 
 /// What a client over TCP has said before its peer can answer has come within this.
 const FLIGHT: Duration = Duration::from_millis(30);

@@ -3,22 +3,17 @@
 //! through it in the first run; `make eval-reach` has 20 and 1024.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../transport/tests/lab_support/mod.rs"]
-mod lab_support;
-
-mod homes;
-
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use homes::gateway::{Gateway, HTTPS, homes_behind};
-use homes::{Carriers, Homes, Plan, direct, is_direct};
-use lab_support::net::Family;
-use lab_support::traffic::{Server, Transfer, Way};
-use lab_support::{ms, secs};
+use crate::homes::gateway::{Gateway, HTTPS, homes_behind};
+use crate::homes::{Carriers, Homes, Plan, direct, is_direct};
+use crate::lab_support::net::Family;
+use crate::lab_support::traffic::{Server, Transfer, Way};
+use crate::lab_support::{ms, secs};
 use whimbrel_base::SecretKey;
 use whimbrel_lab::{NatKind, require};
 use whimbrel_transport::Builder;

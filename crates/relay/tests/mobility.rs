@@ -3,18 +3,13 @@
 //! whose relay dies.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../transport/tests/lab_support/mod.rs"]
-mod lab_support;
-
-mod homes;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use homes::gateway::HTTPS;
-use homes::{Download, Homes, is_direct, passed_on, used};
-use lab_support::traffic::{Server, Transfer, Way};
-use lab_support::{ms, secs};
+use crate::homes::gateway::HTTPS;
+use crate::homes::{Download, Homes, is_direct, passed_on, used};
+use crate::lab_support::traffic::{Server, Transfer, Way};
+use crate::lab_support::{ms, secs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, SecretKey};

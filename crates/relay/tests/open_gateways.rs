@@ -2,18 +2,13 @@
 //! there, and says so, once two relays have found that out.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../transport/tests/lab_support/mod.rs"]
-mod lab_support;
-
-mod homes;
-
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Instant;
 
-use homes::{Homes, is_direct};
-use lab_support::traffic::Server;
-use lab_support::{ms, secs};
+use crate::homes::{Homes, is_direct};
+use crate::lab_support::traffic::Server;
+use crate::lab_support::{ms, secs};
 use whimbrel_base::relayed::{Place, places};
 use whimbrel_lab::{Direction, NatKind, require};
 use whimbrel_transport::Locator;

@@ -1,19 +1,14 @@
 //! From a relayed path to a direct one, through NAT gateways of all kinds.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../transport/tests/lab_support/mod.rs"]
-mod lab_support;
-
-mod homes;
-
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use homes::gateway::{Gateway, HTTPS, homes_behind};
-use homes::{Carriers, Homes, Plan, direct, is_direct};
-use lab_support::net::Family;
-use lab_support::traffic::{Server, Transfer, Way};
-use lab_support::{ms, secs};
+use crate::homes::gateway::{Gateway, HTTPS, homes_behind};
+use crate::homes::{Carriers, Homes, Plan, direct, is_direct};
+use crate::lab_support::net::Family;
+use crate::lab_support::traffic::{Server, Transfer, Way};
+use crate::lab_support::{ms, secs};
 use whimbrel_base::SecretKey;
 use whimbrel_lab::{Block, Host, NatKind, require};
 use whimbrel_relay::{Keeper, Relay};

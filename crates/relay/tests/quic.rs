@@ -1,8 +1,6 @@
 //! QUIC through a relay on loopback, by those who use it and those who misuse it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +17,7 @@ use whimbrel_transport::{
     Allow, CarrierKind, Carriers, Connection, Endpoint, Extent, Locator, ManualMonitor,
 };
 
-use loopback::{LIMIT, Served, at, endpoint_at, ip, patient_at, relay, round_trip};
+use crate::loopback::{LIMIT, Served, at, endpoint_at, ip, patient_at, relay, round_trip};
 
 const QUIC: Carriers = Carriers::Only(CarrierKind::Quic);
 

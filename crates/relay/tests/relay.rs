@@ -1,8 +1,6 @@
 //! A relay on loopback, with those who use it and those who misuse it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +17,7 @@ use whimbrel_transport::{
     ManualMonitor,
 };
 
-use loopback::{LIMIT, Served, at, endpoint, endpoint_at, ip, relay, round_trip};
+use crate::loopback::{LIMIT, Served, at, endpoint, endpoint_at, ip, relay, round_trip};
 
 fn is_relayed(connection: &Connection) -> bool {
     connection.stats().paths.iter().all(|path| matches!(path.remote, Locator::Relayed(_)))

@@ -2,8 +2,6 @@
 //! under way between them, its reservations and its flows.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod loopback;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +18,7 @@ use whimbrel_transport::{
     Allow, CarrierKind, Carriers, Connection, Endpoint, Locator, ManualMonitor, OpenSockets,
 };
 
-use loopback::{LIMIT, Served, endpoint, endpoint_at, ip, round_trip};
+use crate::loopback::{LIMIT, Served, endpoint, endpoint_at, ip, round_trip};
 
 const MIB: usize = 1 << 20;
 /// A download of this size at this speed is under way for two seconds.

@@ -1,13 +1,11 @@
 //! Endpoints that are passed on: another one goes on with their sockets and connections.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod raw;
-
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use raw::{Answer, Identity, RawClient, segment_of};
+use crate::raw::{Answer, Identity, RawClient, segment_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_base::{ConnectionId, SecretKey};
 use whimbrel_proto::fuzzing::frame::{Frame, Open};

@@ -1,18 +1,15 @@
 //! What attackers try over QUIC: other keys, wrong proofs, first flights played again, silence in crowds.
 #![allow(clippy::unwrap_used)]
 
-mod lab_support;
-mod raw;
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lab_support::traffic::{Echo, Meter, serve};
-use lab_support::{ms, secs};
+use crate::lab_support::traffic::{Echo, Meter, serve};
+use crate::lab_support::{self, ms, secs};
+use crate::raw::{Answer, Identity, PROTOCOL, RawClient, client_config, segment_of, with_length};
 use quinn::crypto::rustls::QuicClientConfig;
-use raw::{Answer, Identity, PROTOCOL, RawClient, client_config, segment_of, with_length};
 use tokio::net::UdpSocket;
 use whimbrel_base::{ConnectionId, EndpointAddr, SecretKey};
 use whimbrel_proto::fuzzing::frame::{Frame, Join, Open};

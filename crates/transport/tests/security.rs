@@ -1,9 +1,6 @@
 //! What attackers try: other keys, old bytes, wrong proofs, garbage, floods and patience.
 #![allow(clippy::unwrap_used)]
 
-mod lab_support;
-mod raw;
-
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -11,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lab_support::traffic::{Echo, Meter, serve};
-use lab_support::{ms, secs};
-use raw::{
-    Answer, Identity, RawClient, RawPath, client_config, client_hello, offer, segment_of, with_length,
+use crate::lab_support::traffic::{Echo, Meter, serve};
+use crate::lab_support::{self, ms, secs};
+use crate::raw::{
+    self, Answer, Identity, RawClient, RawPath, client_config, client_hello, offer, segment_of, with_length,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -1,13 +1,11 @@
 //! Which peers a server remembers TLS sessions of, over real sockets.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod raw;
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use raw::{Answer, Identity, RawClient, segment_of};
+use crate::raw::{Answer, Identity, RawClient, segment_of};
 use whimbrel_base::ConnectionId;
 use whimbrel_proto::fuzzing::frame::{Frame, Open};
 use whimbrel_proto::{CloseCode, Params, PathId};

@@ -2,8 +2,6 @@
 //! `TcpStream`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 use whimbrel::blocking::{Endpoint, Stream};
 use whimbrel::names::{Admission, Limits, MemoryStore, Service};
 use whimbrel::{Allow, ListenOptions, ManualMonitor, transport};

@@ -1,13 +1,11 @@
 //! Whole connections in programs without an async runtime: what the async face can do, in threads.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{endpoint, ip};
+use crate::support::{endpoint, ip};
 use whimbrel::blocking::{Connection, Connections, Endpoint};
 use whimbrel::{
     Allow, Class, CloseCode, ConnectionError, ConnectionEvent, FlowOptions, ListenOptions, ManualMonitor,

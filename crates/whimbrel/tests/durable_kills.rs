@@ -124,7 +124,9 @@ struct Peer {
 impl Peer {
     fn start(&mut self) {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["peer", "--exact", "--ignored", "--nocapture"]).env(DIRECTORY, &self.directory);
+        command
+            .args(["durable_kills::peer", "--exact", "--ignored", "--nocapture"])
+            .env(DIRECTORY, &self.directory);
         if let Some(ticket) = &self.ticket {
             command.env(TICKET, ticket);
         }

@@ -2,14 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![cfg(target_os = "linux")]
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::*;
+use crate::support::*;
 
 /// Processor time of this process so far.
 fn processor_time() -> Duration {

@@ -1,19 +1,15 @@
 //! Moves of named endpoints: real hosts around a router, one of them the name service.
 #![allow(clippy::unwrap_used)]
 
-#[path = "lab_names/asleep.rs"]
 mod asleep;
-#[path = "lab_names/far.rs"]
 mod far;
-#[path = "../../transport/tests/lab_support/mod.rs"]
-mod lab_support;
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use lab_support::net::{Family, Node, Star};
-use lab_support::traffic::{Echo, Server, Transfer, Way};
-use lab_support::{log, ms, secs};
+use crate::lab_support::net::{Family, Node, Star};
+use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
+use crate::lab_support::{log, ms, secs};
 use whimbrel::names::{Admission, Limits, MemoryStore, Service};
 use whimbrel::{Allow, Connection, Endpoint, ListenOptions, SecretKey, transport};
 use whimbrel_lab::{Block, Direction, Link, Runtime, require};

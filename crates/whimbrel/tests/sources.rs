@@ -159,3 +159,33 @@ fn comments_are_wrapped() {
     }
     assert!(wrong.is_empty(), "comments of more than 110 columns: {wrong:#?}");
 }
+
+/// Where a crate's tests are one program, a file that is not named there would never run.
+#[test]
+fn every_file_of_tests_is_run() {
+    let mut checked = 0;
+    for directory in std::fs::read_dir(Path::new(ROOT).join("crates")).unwrap() {
+        let directory = directory.unwrap().path();
+        let Ok(all) = std::fs::read_to_string(directory.join("tests/all.rs")) else {
+            continue;
+        };
+        let manifest = std::fs::read_to_string(directory.join("Cargo.toml")).unwrap();
+        for file in std::fs::read_dir(directory.join("tests")).unwrap() {
+            let file = file.unwrap().path();
+            let (name, kind) = (file.file_stem().unwrap().to_str().unwrap(), file.extension());
+            if kind.is_none_or(|kind| kind != "rs") || name == "all" {
+                continue;
+            }
+            let module = all.lines().any(|line| line == format!("mod {name};"));
+            let program = manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+            assert!(
+                module != program,
+                "{} is run {}",
+                file.display(),
+                if module { "twice" } else { "nowhere" }
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 200, "{checked}");
+}

@@ -1,9 +1,6 @@
 //! Programs on machines of the lab: ours, and a web server that knows nothing of it.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
-#[path = "waiting.rs"]
-mod waiting;
-
 use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -12,6 +9,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use whimbrel_lab::{Host, HostChild, HostCommand};
+
+use crate::waiting;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 /// For whatever must come at all.

@@ -1,9 +1,6 @@
 //! Runs the real program as real processes, with a home directory of its own for each user.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
-mod lines;
-mod waiting;
-
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -16,7 +13,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub use waiting::wait_within;
+use crate::lines;
+pub use crate::waiting::wait_within;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 pub const LIMIT: Duration = Duration::from_secs(30);

@@ -1,14 +1,13 @@
 //! A command in a host of the lab that goes on, and the lines that it says.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
-#[path = "lines.rs"]
-mod lines;
-
 use std::process::Stdio;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use whimbrel_lab::{HostChild, HostCommand};
+
+use crate::lines;
 
 /// For whatever must come at all.
 pub const LIMIT: Duration = Duration::from_secs(40);

@@ -1,9 +1,6 @@
 //! Home directories of machines of the lab, the programs that documents use on them, and a real sshd.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, unused_imports)]
 
-#[path = "running.rs"]
-mod running;
-
 use std::fs::{self, Permissions};
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -13,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_lab::{Host, HostChild, HostCommand};
 
-pub use running::{LIMIT, Running};
+pub use crate::running::{LIMIT, Running};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 const SSHD: &str = "/usr/sbin/sshd";

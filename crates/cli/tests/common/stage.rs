@@ -2,9 +2,6 @@
 //! links. Each has a home directory and the programs that the documents use.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, unused_imports)]
 
-#[path = "shell.rs"]
-mod shell;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,8 +9,8 @@ use std::time::Duration;
 
 use whimbrel_lab::{Host, HostChild, Lab, Link, LinkSpec, Rate};
 
-use shell::Shells;
-pub use shell::{LIMIT, PROGRAM, Running, possible};
+use crate::shell::Shells;
+pub use crate::shell::{LIMIT, PROGRAM, Running, possible};
 
 /// The machines' addresses, as the documents write them.
 pub const VPS: &str = "203.0.113.5";

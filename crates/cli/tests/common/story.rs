@@ -2,11 +2,6 @@
 //! each, a gateway and a server that knows nothing of Whimbrel.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
-#[path = "lines.rs"]
-mod lines;
-#[path = "machines.rs"]
-mod machines;
-
 use std::fs;
 use std::io::{PipeWriter, Write as _};
 use std::path::PathBuf;
@@ -17,8 +12,9 @@ use std::time::Duration;
 use serde_json::Value;
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, Rate};
 
-pub use machines::{HTTP, LIMIT, length, random, wait_for};
-use machines::{silent, wait_for_server, web_server};
+use crate::lines;
+use crate::machines::{self, silent, wait_for_server, web_server};
+pub use crate::machines::{HTTP, LIMIT, length, random, wait_for};
 
 pub const CHAT: &str = "203.0.113.80:7000";
 pub const SOCKS: &str = "127.0.0.1:1080";

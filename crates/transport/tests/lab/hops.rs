@@ -107,7 +107,7 @@ fn run(node: &Node, life: usize, from: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let command = node.host.command(program.to_str().unwrap());
     let command = command
-        .args(["--exact", "hops::hop_process", "--nocapture"])
+        .args(["--exact", "lab::hops::hop_process", "--nocapture"])
         .env(LIFE, life.to_string())
         .env(FROM, from)
         .with(|command| _ = command.stdin(Stdio::null()).stdout(Stdio::piped()));

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::moves::{self, Mover};
 use crate::lab_support::net::{Family, Multi, Net, Node, Routed, Watch};
 use crate::lab_support::paths::{Running, link, newest};
 use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
 use crate::lab_support::{ms, secs};
-use crate::moves::{self, Mover};
 use whimbrel_lab::{Block, Direction, LinkSpec, Queue, Rate, require};
 use whimbrel_transport::{CarrierKind, Carriers, Connection, Endpoint};
 

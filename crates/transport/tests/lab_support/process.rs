@@ -1,6 +1,5 @@
 //! Peers in processes of their own, which can be killed, stopped and looked at from outside. They are this
-//! very test program, started again; every test program that uses them has a test named `peer_process` that
-//! calls [`run_if_peer`].
+//! very test program, started again for its test `lab::peer_process`, which calls [`run_if_peer`].
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -96,7 +95,7 @@ impl Process {
         let program = std::env::current_exe().unwrap();
         let command = node.host.command(program.to_str().unwrap());
         let command = command
-            .args(["--exact", "peer_process", "--nocapture"])
+            .args(["--exact", "lab::peer_process", "--nocapture"])
             .env(ROLE, role.encode())
             .with(|command| _ = command.stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut child = command.spawn().unwrap();

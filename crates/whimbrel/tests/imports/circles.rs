@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
-use crate::modules::{Inside, Modules};
+use super::modules::{Inside, Modules};
 
 /// Which of a module's children name each other, each with a place where it does.
 type Graph = BTreeMap<String, BTreeMap<String, String>>;

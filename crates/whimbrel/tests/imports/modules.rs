@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::tokens::{Token, tokens};
+use super::tokens::{Token, tokens};
 
 /// A path inside a crate, from its root.
 pub(crate) type Inside = Vec<String>;

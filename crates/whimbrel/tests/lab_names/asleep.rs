@@ -6,9 +6,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel::{Allow, Connection, ListenOptions, Listener, SecretKey, Side, Stream};
 use whimbrel_lab::require;
 
-use super::lab_support::net::{Family, LIMIT, Node, Star};
-use super::lab_support::{ms, secs};
 use super::{Endpoint, NAME, Names};
+use crate::lab_support::net::{Family, LIMIT, Node, Star};
+use crate::lab_support::{ms, secs};
 
 /// How long a side is asleep, in seconds; a minute in `make eval-messages`.
 const SLEEP: &str = "WHIMBREL_SLEEP_SECONDS";

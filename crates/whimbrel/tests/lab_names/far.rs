@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 use whimbrel::{Allow, ListenOptions, SecretKey};
 use whimbrel_lab::{Block, require};
 
-use super::lab_support::ms;
-use super::lab_support::net::{Family, Node};
-use super::lab_support::traffic::Echo;
 use super::{Endpoint, World};
+use crate::lab_support::ms;
+use crate::lab_support::net::{Family, Node};
+use crate::lab_support::traffic::Echo;
 
 const RTT: Duration = Duration::from_millis(300);
 /// Less than this above the least is no further half of a round trip.

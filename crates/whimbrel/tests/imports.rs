@@ -7,8 +7,8 @@ mod tokens;
 
 use std::path::Path;
 
-use crate::circles::{Circle, circles};
-use crate::modules::Modules;
+use circles::{Circle, circles};
+use modules::Modules;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 

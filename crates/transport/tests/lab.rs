@@ -1,5 +1,4 @@
-//! Real hosts in network namespaces, joined by emulated links: slow tests, in one program so that they share
-//! its build.
+//! Real hosts in network namespaces, joined by emulated links: slow tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;
@@ -10,8 +9,6 @@ mod faults;
 mod hand_over;
 mod hops;
 mod icmp;
-#[path = "../lab_support/mod.rs"]
-mod lab_support;
 mod messages;
 mod moves;
 mod mptcp;
@@ -25,10 +22,10 @@ mod one_round_trip;
 mod outages;
 mod predecessors;
 mod quic;
-#[path = "../raw/mod.rs"]
-mod raw;
 mod resume;
 mod sizes;
+
+use crate::lab_support;
 
 /// Becomes a peer, if this program was started again as one.
 #[test]
