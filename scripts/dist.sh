@@ -86,7 +86,7 @@ PATH="$tools/zig/bin:$PATH" CARGO_ENCODED_RUSTFLAGS=$flags RUSTC_WRAPPER="$PWD/s
 	env "CFLAGS_$(printf %s "$triple" | tr - _)=$cflags" cargo-zigbuild rustc -p whimbrel-cli --bin whimbrel \
 	--profile dist --locked --target "$target" -- "$@" \
 	-C llvm-args=-enable-machine-outliner=always -C llvm-args=-outliner-benefit-threshold=8 \
-	-C llvm-args=-machine-outliner-reruns=3 -C llvm-args=-enable-global-merge-func
+	-C llvm-args=-machine-outliner-reruns=3
 program=$built/$triple/dist/whimbrel
 
 # What the promise is: a start within 10 ms, no newer glibc, and 15 MB.

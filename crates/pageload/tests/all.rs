@@ -1,5 +1,5 @@
-//! All tests of this crate in one program, which is built in a fraction of the time that a program for each file
-//! takes.
+//! All tests of this crate in one program, which is built in a fraction of the time that a program for each
+//! file takes.
 
 mod har_files;
 mod modern_effects;

@@ -23,8 +23,9 @@ fn with_one_link() -> (World, Object, Vec<TcpStream>) {
     world.until_seen("the first link has a rate", |path| {
         path.interface != "link0" || (path.srtt_min_ms.is_some() && path.down_best.is_some())
     });
-    world.links[1].end(&world.client).set_up(false).unwrap();
+    // Who begins to watch later may be told once, before this looks, and then not again.
     let mut watcher = world.watch();
+    world.links[1].end(&world.client).set_up(false).unwrap();
     let alone = async move {
         loop {
             let answer: Answer = serde_json::from_str(&watcher.next().await.unwrap()).unwrap();
