@@ -85,7 +85,7 @@ set --
 PATH="$tools/zig/bin:$PATH" CARGO_ENCODED_RUSTFLAGS=$flags RUSTC_WRAPPER="$PWD/scripts/rustc-files.sh" \
 	env "CFLAGS_$(printf %s "$triple" | tr - _)=$cflags" cargo-zigbuild rustc -p whimbrel-cli --bin whimbrel \
 	--profile dist --locked --target "$target" -- "$@" \
-	-C llvm-args=-enable-machine-outliner=always -C llvm-args=-outliner-benefit-threshold=8 \
+	-C llvm-args=-enable-machine-outliner=always -C llvm-args=-outliner-benefit-threshold=14 \
 	-C llvm-args=-machine-outliner-reruns=3
 program=$built/$triple/dist/whimbrel
 

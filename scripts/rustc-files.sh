@@ -17,6 +17,6 @@ for argument in "$@"; do
 	before=$argument
 done
 if [ -n "${built:-}" ] && [ -n "${linked:-}" ]; then
-	RUSTC_BOOTSTRAP=1 exec "$@" -Zlocation-detail=file "$shown"
+	RUSTC_BOOTSTRAP=1 exec "$@" -Zlocation-detail=file -Ztrap-unreachable=no -Zplt=yes "$shown"
 fi
 exec "$@"

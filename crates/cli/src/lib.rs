@@ -105,14 +105,18 @@ mod web;
 mod who;
 
 use std::ffi::OsString;
+use std::future::ready;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
 
 pub use crate::commandline::check_config;
 use crate::commandline::{Cli, Command};
+use crate::options::Globals;
 
 /// The decoders of what peers send. What is here may change at any time.
 #[cfg(feature = "fuzzing")]
@@ -177,45 +181,45 @@ fn start(argv: &[OsString]) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start: the system gives no threads or no poller")?;
-    let result = runtime.block_on(dispatch(cli));
+    let result = runtime.block_on(dispatch(&cli.globals, cli.command));
     // A thread may wait in read(2) on standard input, which nothing ends.
     runtime.shutdown_background();
     result
 }
 
-async fn dispatch(cli: Cli) -> Result<()> {
-    let globals = &cli.globals;
-    match cli.command {
-        Command::Id(args) => commands::id::run(globals, args).await,
-        Command::Invite(args) => commands::invite::run(globals, args).await,
-        Command::Join(args) => commands::invite::run_join(globals, args).await,
-        Command::Trust(args) => commands::trust::run(globals, args).await,
-        Command::Devices(args) => commands::devices::run(globals, args).await,
-        Command::Friends(args) => commands::friends::run(globals, args).await,
-        Command::Names(args) => commands::names::run(globals, args).await,
-        Command::Relay(args) => commands::relay::run(globals, args).await,
-        Command::Serve(args) => commands::serve::run(globals, args).await,
-        Command::Expose(args) => commands::expose::run(globals, args).await,
-        Command::Forward(args) => commands::forward::run(globals, args).await,
-        Command::Pipe(args) => commands::pipe::run(globals, args).await,
-        Command::Gateway(args) => commands::gateway::run(globals, args).await,
-        Command::Proxy(args) => commands::proxy::run(globals, args).await,
-        Command::Sessions(args) => commands::sessions::run(globals, args).await,
-        Command::Handoff(args) => commands::handoff::run(globals, args).await,
-        Command::Take(args) => commands::take::run(globals, args).await,
-        Command::Agent(args) => commands::agent::run(globals, args).await,
-        Command::Send(args) => commands::send::run(globals, args).await,
-        Command::Receive(args) => commands::receive::run(globals, args).await,
-        Command::Chat(args) => commands::chat::run(globals, args).await,
-        Command::Ssh(args) => commands::ssh::run(globals, args),
-        Command::Setup(args) => commands::setup::run(globals, args),
-        Command::Status(args) => commands::status::run(globals, args).await,
-        Command::Paths(args) => commands::paths::run(globals, args).await,
-        Command::Limit(args) => commands::limit::run(globals, args).await,
-        Command::Doctor(args) => commands::doctor::run(globals, args).await,
-        Command::Access(args) => commands::access::run(globals, args).await,
-        Command::Run(args) => commands::run::run(globals, args).await,
-        Command::Demo(args) => commands::demo::run(globals, args).await,
-        Command::Help(args) => commands::help::run(args, Cli::command()),
+/// What a command does. It is on the heap: all of them in one future would be one function of 330 KB.
+fn dispatch(globals: &Globals, command: Command) -> LocalBoxFuture<'_, Result<()>> {
+    match command {
+        Command::Id(args) => commands::id::run(globals, args).boxed_local(),
+        Command::Invite(args) => commands::invite::run(globals, args).boxed_local(),
+        Command::Join(args) => commands::invite::run_join(globals, args).boxed_local(),
+        Command::Trust(args) => commands::trust::run(globals, args).boxed_local(),
+        Command::Devices(args) => commands::devices::run(globals, args).boxed_local(),
+        Command::Friends(args) => commands::friends::run(globals, args).boxed_local(),
+        Command::Names(args) => commands::names::run(globals, args).boxed_local(),
+        Command::Relay(args) => commands::relay::run(globals, args).boxed_local(),
+        Command::Serve(args) => commands::serve::run(globals, args).boxed_local(),
+        Command::Expose(args) => commands::expose::run(globals, args).boxed_local(),
+        Command::Forward(args) => commands::forward::run(globals, args).boxed_local(),
+        Command::Pipe(args) => commands::pipe::run(globals, args).boxed_local(),
+        Command::Gateway(args) => commands::gateway::run(globals, args).boxed_local(),
+        Command::Proxy(args) => commands::proxy::run(globals, args).boxed_local(),
+        Command::Sessions(args) => commands::sessions::run(globals, args).boxed_local(),
+        Command::Handoff(args) => commands::handoff::run(globals, args).boxed_local(),
+        Command::Take(args) => commands::take::run(globals, args).boxed_local(),
+        Command::Agent(args) => commands::agent::run(globals, args).boxed_local(),
+        Command::Send(args) => commands::send::run(globals, args).boxed_local(),
+        Command::Receive(args) => commands::receive::run(globals, args).boxed_local(),
+        Command::Chat(args) => commands::chat::run(globals, args).boxed_local(),
+        Command::Ssh(args) => ready(commands::ssh::run(globals, args)).boxed_local(),
+        Command::Setup(args) => ready(commands::setup::run(globals, args)).boxed_local(),
+        Command::Status(args) => commands::status::run(globals, args).boxed_local(),
+        Command::Paths(args) => commands::paths::run(globals, args).boxed_local(),
+        Command::Limit(args) => commands::limit::run(globals, args).boxed_local(),
+        Command::Doctor(args) => commands::doctor::run(globals, args).boxed_local(),
+        Command::Access(args) => commands::access::run(globals, args).boxed_local(),
+        Command::Run(args) => commands::run::run(globals, args).boxed_local(),
+        Command::Demo(args) => commands::demo::run(globals, args).boxed_local(),
+        Command::Help(args) => ready(commands::help::run(args, Cli::command())).boxed_local(),
     }
 }

@@ -27,6 +27,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut paths = shared.follow();
     let mut is_told = false;
     loop {
+        // Before it is asked: what changes meanwhile may not be in the answer.
+        let seen = Arc::clone(&paths.borrow_and_update());
         match tokio::time::timeout(LIMIT, ask()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         {
             Ok(metered) => {
@@ -38,7 +40,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
             Err(_) => {}
         }
-        let seen = Arc::clone(&paths.borrow_and_update());
         let changed = async {
             while paths.changed().await.is_ok() {
                 if paths.borrow_and_update().differs_from(&seen) {

@@ -26,6 +26,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut paths = shared.follow();
     let mut is_told = false;
     loop {
+        // Before it is asked: an interface may come while the kernel says that there is none.
+        let seen = Arc::clone(&paths.borrow_and_update());
         let pause = match watch(&shared).await {
             Ok(()) => None,
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -37,7 +39,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
         };
         shared.set_wifi(BTreeMap::new());
-        let seen = Arc::clone(&paths.borrow_and_update());
         let changed = async {
             while paths.changed().await.is_ok() {
                 if paths.borrow_and_update().differs_from(&seen) {
