@@ -80,8 +80,8 @@ done
 # Folds what is the same; tried for this target alone.
 set --
 [ "$triple" != x86_64-unknown-linux-gnu ] || set -- -C linker="$PWD/scripts/link-folded.sh" -C linker-flavor=gcc
-# LLVM gathers equal pieces of machine code in functions of their own, but not for less than such a function's entry in
-# the tables for unwinding takes: 1.5 MB less.
+# LLVM gathers equal pieces of machine code in functions of their own, each of which has an entry in the tables for
+# unwinding: from 14 bytes on that pays, 1.5 MB in all (with 1 it is 0.4 MB less, with 8 or 24 some 0.03).
 PATH="$tools/zig/bin:$PATH" CARGO_ENCODED_RUSTFLAGS=$flags RUSTC_WRAPPER="$PWD/scripts/rustc-files.sh" \
 	env "CFLAGS_$(printf %s "$triple" | tr - _)=$cflags" cargo-zigbuild rustc -p whimbrel-cli --bin whimbrel \
 	--profile dist --locked --target "$target" -- "$@" \
