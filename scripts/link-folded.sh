@@ -1,7 +1,7 @@
 #!/bin/sh
 # Links as zig does, folds functions whose machine code is the same (0.14 MB less), and leaves out what is in
-# the program twice (0.17 MB) or never used (0.09 MB). zig's own linker cannot fold, but says what it was told; Rust brings one of the
-# same kind that can. Called by rustc for scripts/dist.sh.
+# the program twice (0.17 MB) or never used (0.09 MB). zig's own linker cannot fold, but says what it was told;
+# Rust brings one of the same kind that can. Called by rustc for scripts/dist.sh.
 set -eu
 # As cargo-zigbuild has cargo call it.
 zig=$CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER
