@@ -1,4 +1,5 @@
 //! Users whose agents hear of each other by and by.
+#![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 

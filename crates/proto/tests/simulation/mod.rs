@@ -1,5 +1,6 @@
 //! Two engines under simulated time, joined by simulated carriers. The simulation plays the
 //! drivers: it dials, accepts, moves bytes, fires timers, notices losses and closes carriers.
+#![allow(clippy::unwrap_used)]
 
 // Each test binary uses a part of it.
 #![allow(dead_code)]

@@ -1,5 +1,5 @@
 //! A server that says to each request for one object what it is told to, in place of what it should.
-#![allow(unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use crate::networks::{World, range};
 use crate::support::{Origin, field};
