@@ -1,5 +1,5 @@
 //! Situations, and what policies decide in them by forecasts from estimates.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use whimbrel_access::*;

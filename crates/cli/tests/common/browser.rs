@@ -1,5 +1,5 @@
 //! Real browsers without a screen, each with a profile of its own. `scripts/setup.sh browsers` installs them.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::fs;
 use std::io::Write as _;

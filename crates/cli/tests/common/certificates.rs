@@ -1,5 +1,5 @@
 //! Certificates for servers of a test, made by openssl.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! A download that begins on a phone, through a gateway: real programs, and a real HTTP server that knows
 //! nothing of it.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
 //! Machines behind gateways of their own, and the program on them.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,5 +1,5 @@
 //! Programs on machines of the lab: ours, and a web server that knows nothing of it.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::fs;
 use std::io;

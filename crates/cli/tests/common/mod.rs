@@ -1,5 +1,5 @@
 //! Runs the real program as real processes, with a home directory of its own for each user.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
 //! A page of several files, what a picture of it shows, and how pictures are compared.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::collections::HashSet;
 use std::fs;

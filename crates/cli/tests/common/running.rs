@@ -1,5 +1,5 @@
 //! A command in a host of the lab that goes on, and the lines that it says.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::process::Stdio;
 use std::sync::mpsc::Receiver;

@@ -1,6 +1,6 @@
 //! Machines of the lab on which a session goes from one device to another: a phone and a pc with two networks
 //! each, a gateway and a server that knows nothing of Whimbrel.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::fs;
 use std::io::{PipeWriter, Write as _};

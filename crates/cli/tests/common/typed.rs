@@ -1,5 +1,5 @@
 //! Commands that go on at another device, for tests: they are typed to, listed, handed over and taken.
-#![allow(clippy::unwrap_used, dead_code)]
+#![allow(clippy::unwrap_used)]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};

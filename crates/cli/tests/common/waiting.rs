@@ -1,5 +1,5 @@
 //! Waits until something is so.
-#![allow(dead_code, unreachable_pub)]
+#![allow(unreachable_pub)]
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! What several of the lab's tests need.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +17,7 @@ pub(crate) fn ms(millis: u64) -> Duration {
 
 /// Two hosts, 10.0.1.1 and 10.0.1.2 (fd00:1::1 and fd00:1::2), on one link.
 pub(crate) struct Pair {
-    pub(crate) lab: Lab,
+    _lab: Lab,
     pub(crate) a: Host,
     pub(crate) b: Host,
     pub(crate) link: Link,
@@ -31,7 +31,7 @@ pub(crate) fn pair(spec: LinkSpec) -> Pair {
         link.end(host).add_address(&format!("10.0.1.{number}/24")).unwrap();
         link.end(host).add_address(&format!("fd00:1::{number}/64")).unwrap();
     }
-    Pair { lab, a, b, link }
+    Pair { _lab: lab, a, b, link }
 }
 
 /// Answers every datagram until the test ends.

@@ -1,5 +1,5 @@
 //! A manager in a host of the lab, and clients that speak its lines by hand.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 pub mod multipath;
 
@@ -121,7 +121,7 @@ pub struct World {
     pub server: Host,
     pub links: Vec<Link>,
     pub names: Vec<String>,
-    pub lab: Lab,
+    _lab: Lab,
 }
 
 /// The n-th link has the networks 10.0.n.0/24; the client is .1 and the server .2, with `10.9.9.9` beyond.
@@ -140,7 +140,7 @@ pub fn world(delays: &[(u64, u64)]) -> World {
         link
     });
     let links = links.collect();
-    World { client, server, links, names, lab }
+    World { client, server, links, names, _lab: lab }
 }
 
 /// The interfaces in a line about paths.

@@ -1,5 +1,5 @@
 //! A name service and endpoints on loopback addresses, each of its own.
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
 use std::net::IpAddr;
 use std::sync::Arc;

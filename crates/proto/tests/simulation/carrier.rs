@@ -50,11 +50,6 @@ impl Pipe {
         Self { tcp: Some(Box::new(Tcp::new(link))), ..Self::default() }
     }
 
-    /// The link under it, which may be changed.
-    pub(crate) fn link(&mut self) -> Option<&mut Link> {
-        self.tcp.as_mut().map(|tcp| &mut tcp.link)
-    }
-
     /// Bytes that fill the sender's socket.
     pub(crate) fn backlog(&self) -> usize {
         self.tcp.as_ref().map_or(self.queued, |tcp| tcp.unsent())

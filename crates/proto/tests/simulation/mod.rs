@@ -2,9 +2,6 @@
 //! drivers: it dials, accepts, moves bytes, fires timers, notices losses and closes carriers.
 #![allow(clippy::unwrap_used)]
 
-// Each test binary uses a part of it.
-#![allow(dead_code)]
-
 pub(crate) mod app;
 pub(crate) mod carrier;
 pub(crate) mod driver;
@@ -483,11 +480,6 @@ impl Sim {
             self.server.as_ref().map(Connection::paths),
             self.carriers.iter().filter(|c| !c.is_over()).collect::<Vec<_>>(),
         )
-    }
-
-    /// The newest carrier.
-    pub(crate) fn last(&self) -> usize {
-        self.carriers.len() - 1
     }
 
     pub(crate) fn events(&self, side: Side) -> &[Event] {

@@ -1,5 +1,5 @@
 //! A gateway that publishes, peers that have servers, and those servers: real endpoints on loopback.
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -86,7 +86,7 @@ impl Stage {
         let connection = within("a peer connects", connecting).await.unwrap();
         let came = Arc::<Mutex<Vec<Arrival>>>::default();
         tokio::spawn(serve(connection.clone(), to, came.clone()));
-        Peer { net: self.net, endpoint, monitor, connection, came }
+        Peer { net: self.net, _endpoint: endpoint, monitor, connection, came }
     }
 }
 
@@ -122,7 +122,7 @@ async fn serve(connection: Connection, to: SocketAddr, came: Arc<Mutex<Vec<Arriv
 /// A peer of the gateway.
 pub struct Peer {
     net: u8,
-    pub endpoint: Endpoint,
+    _endpoint: Endpoint,
     pub monitor: ManualMonitor,
     pub connection: Connection,
     came: Arc<Mutex<Vec<Arrival>>>,

@@ -1,5 +1,5 @@
 //! A gateway between real endpoints, devices, their programs, and an ordinary server.
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
 pub mod hand;
 

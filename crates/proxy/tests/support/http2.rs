@@ -1,5 +1,5 @@
 //! A server that speaks HTTP/2 over TLS, and a client that does in a tunnel of a proxy, made of hyper.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use crate::secure::roots;
 use crate::support::read_head;

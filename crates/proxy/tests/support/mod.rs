@@ -1,5 +1,5 @@
 //! A proxy on loopback, servers written by hand, and clients that say exactly what they are told to.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
 //! A proxy on a host with two networks and a manager, and servers far away, all in the lab.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use crate::support::{LIMIT, Origin, field, get, has, read_head, rest, status};
 use sha2::{Digest as _, Sha256};

@@ -1,6 +1,6 @@
 //! Servers that speak TLS with certificates of a test's own authority, clients that do, and what intercepts
 //! them.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use crate::support::{LIMIT, read_head};
 use base64::Engine as _;

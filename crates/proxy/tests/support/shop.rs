@@ -1,5 +1,5 @@
 //! A server far away that has a name, which the DNS of both networks knows, and whose TLS ends in the proxy.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use crate::networks::{FAR, World};
 use crate::secure::{Authority, Key};

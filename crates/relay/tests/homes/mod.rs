@@ -1,5 +1,5 @@
 //! Two homes behind NAT gateways, with relays between.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub(crate) mod gateway;
 

@@ -1,5 +1,5 @@
 //! Relays, servers and clients on loopback addresses.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Blocking endpoints on loopback addresses, each of its own.
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
 use std::net::IpAddr;
 
@@ -20,9 +20,9 @@ pub fn endpoint(net: u8, host: u8) -> (Endpoint, ManualMonitor) {
 pub struct Pair {
     pub client: Stream,
     pub server: Stream,
-    pub listener: Listener,
+    _listener: Listener,
     pub client_at: ManualMonitor,
-    pub server_at: ManualMonitor,
+    _server_at: ManualMonitor,
 }
 
 /// Both ends of a stream.
@@ -32,7 +32,7 @@ pub fn pair(net: u8) -> Pair {
     let client = calling.connect(listener.ticket()).unwrap();
     let (server, peer) = listener.accept().unwrap();
     assert_eq!((peer, client.peer_id()), (client.local_id(), server.local_id()));
-    Pair { client, server, listener, client_at, server_at }
+    Pair { client, server, _listener: listener, client_at, _server_at: server_at }
 }
 
 /// `RUST_LOG=whimbrel=debug` shows what happens.
