@@ -46,7 +46,7 @@ ALONE = [
 ]
 # These compute all the time, and measure none: what waits for a clock goes first.
 COMPUTING = ["access", "base", "pageload", "proto"]
-# No group takes a tenth of this; one that hangs must not take the whole run's time.
+# No group takes half of this; one that hangs must not take the whole run's time.
 LIMIT = 1200.0
 RESULT = re.compile(r"^test result: .* (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE)
 

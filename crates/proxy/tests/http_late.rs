@@ -23,7 +23,7 @@ fn with_one_link() -> (World, Object, Vec<TcpStream>) {
     world.until_seen("the first link has a rate", |path| {
         path.interface != "link0" || (path.srtt_min_ms.is_some() && path.down_best.is_some())
     });
-    // Who begins to watch later may be told once, before this looks, and then not again.
+    // Watches first: the manager tells of a change once.
     let mut watcher = world.watch();
     world.links[1].end(&world.client).set_up(false).unwrap();
     let alone = async move {

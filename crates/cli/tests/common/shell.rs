@@ -1,5 +1,5 @@
 //! Home directories of machines of the lab, the programs that documents use on them, and a real sshd.
-#![allow(clippy::unwrap_used, unreachable_pub, unused_imports)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::fs::{self, Permissions};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
 //! Three machines of the lab on which documents come true: `vps`, `home` with an sshd, and `laptop` with two
 //! links. Each has a home directory and the programs that the documents use.
-#![allow(clippy::unwrap_used, unreachable_pub, unused_imports)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
