@@ -24,11 +24,10 @@ const SETTLED: Duration = Duration::from_millis(500);
 
 /// Asks for as long as the manager runs. Where there is no answer, the last one counts.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut paths = shared.follow();
     let mut is_told = false;
     loop {
         // Before it is asked: what changes meanwhile may not be in the answer.
-        let seen = Arc::clone(&paths.borrow_and_update());
+        let seen = shared.paths();
         match tokio::time::timeout(LIMIT, ask()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         {
             Ok(metered) => {
@@ -40,16 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
             Err(_) => {}
         }
-        let changed = async {
-            while paths.changed().await.is_ok() {
-                if paths.borrow_and_update().differs_from(&seen) {
-                    return;
-                }
-            }
-            // The sender lives as long as this runs.
-            std::future::pending().await
-        };
-        let _ = tokio::time::timeout(AGAIN, changed).await;
+        let _ = tokio::time::timeout(AGAIN, shared.others_than(&seen)).await;
         tokio::time::sleep(SETTLED).await;
     }
 }

@@ -81,6 +81,12 @@ impl Shared {
         self.news.subscribe()
     }
 
+    /// Waits until interfaces, addresses or routes are others than these, also if they are already.
+    pub(crate) async fn others_than(&self, seen: &Paths) {
+        // The sender lives as long as this.
+        let _ = self.follow().wait_for(|paths| paths.differs_from(seen)).await;
+    }
+
     /// These are the paths from now on. Adds what clients know of them. Returns whether units are scheduled.
     pub(crate) fn publish(&self, mut paths: Paths) -> bool {
         let indices: Vec<(usize, u32)> = paths.present().map(|(id, path)| (id.index(), path.index)).collect();

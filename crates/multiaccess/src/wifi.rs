@@ -23,11 +23,10 @@ const MOST: usize = 8;
 
 /// Asks for as long as the manager runs. Where there is no Wi-Fi nothing is asked before interfaces change.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut paths = shared.follow();
     let mut is_told = false;
     loop {
         // Before it is asked: an interface may come while the kernel says that there is none.
-        let seen = Arc::clone(&paths.borrow_and_update());
+        let seen = shared.paths();
         let pause = match watch(&shared).await {
             Ok(()) => None,
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -39,21 +38,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
         };
         shared.set_wifi(BTreeMap::new());
-        let changed = async {
-            while paths.changed().await.is_ok() {
-                if paths.borrow_and_update().differs_from(&seen) {
-                    return;
-                }
-            }
-            // The sender lives as long as this runs.
-            std::future::pending().await
-        };
         match pause {
             // It may have been a mishap.
             Some(pause) => {
-                let _ = tokio::time::timeout(pause, changed).await;
+                let _ = tokio::time::timeout(pause, shared.others_than(&seen)).await;
             }
-            None => changed.await,
+            None => shared.others_than(&seen).await,
         }
     }
 }
