@@ -15,6 +15,8 @@ OLD_TAKE_OVER ?= b2703c9
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
+RUN_TESTS = CARGO="$(CARGO)" python3 scripts/run-tests.py --jobs $(JOBS) $(if $(BESIDE),--beside $(BESIDE))
+
 # What `make coverage` looks at. Tests that measure may fail under it, and are only told. LLVM_COV and LLVM_PROFDATA name the tools where rustup has none.
 COVERED := -p whimbrel-base -p whimbrel-proto -p whimbrel-names -p whimbrel-transport
 # What `make mutants` breaks, and in how many ways.
@@ -52,7 +54,9 @@ demo-devices: ## Show a download that begins on a phone and goes on at a PC (nee
 test: ## Check and test everything (the same as ./test)
 	@./test JOBS=$(JOBS)
 
-checks: format lint docs unit ## What `test` does once everything is installed
+# Most tests wait for clocks: lints, which only compute, take the processors when no test wants them.
+checks: format ## What `test` does once everything is installed
+	$(RUN_TESTS) --beneath "make lint docs JOBS=$(JOBS)"
 
 format: ## Check the formatting
 	$(CARGO) fmt --all --check
@@ -64,7 +68,7 @@ docs: ## Build the API documentation without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps -j $(JOBS)
 
 unit: ## Run every test, several groups of them beside each other (BESIDE=)
-	CARGO="$(CARGO)" python3 scripts/run-tests.py --jobs $(JOBS) $(if $(BESIDE),--beside $(BESIDE))
+	$(RUN_TESTS)
 
 dist: ## Make what is given to users, in dist/: archive, .deb, bill of materials, checksums
 	@sh scripts/setup.sh test sh scripts/dist.sh

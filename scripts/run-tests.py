@@ -6,7 +6,7 @@
 `cargo test` runs one program after the other, and most tests wait for clocks and for emulated networks: one by one
 they take three quarters of an hour on two cores, while the cores rest. A group is a test program, or where a crate's
 tests are one program to save its build (`tests/all.rs`), a module of it. What fails is told when it fails, and once
-more at the end. No test is tried twice.
+more at the end. No test is tried twice. `--beneath COMMAND` uses what the tests leave of the processors, as for lints.
 """
 
 import argparse
@@ -128,9 +128,18 @@ def build(arguments, root, children):
     if cargo.wait() != 0:
         sys.exit(cargo.returncode)
     children.discard(cargo.pid)
-    examples = [arguments.cargo, "test", "--workspace", "--doc", "--no-fail-fast", "-j", str(arguments.jobs)]
-    groups.append(Group("all", "documentation", examples, root))
     return groups
+
+
+def examples(arguments, root):
+    """The examples in the documentation: cargo builds them, so they wait for whoever builds in the same place."""
+    command = [arguments.cargo, "test", "--workspace", "--doc", "--no-fail-fast", "-j", str(arguments.jobs)]
+    return Group("all", "documentation", command, root)
+
+
+def beneath(command, root):
+    """What runs only where a processor has nothing else to do, so that no test is late for it."""
+    return Group("all", "beneath", ["chrt", "--idle", "0", "sh", "-c", command], root)
 
 
 def groups_of(crate, target, program, directory):
@@ -194,6 +203,7 @@ def main():
     processors = os.cpu_count() or 2
     parser.add_argument("--jobs", type=int, default=processors, help="how many crates are built at once")
     parser.add_argument("--beside", type=int, default=processors + 1, help="how many groups run at once")
+    parser.add_argument("--beneath", metavar="COMMAND", help="what else to run, on what the tests leave of the processors")
     parser.add_argument("--only", default="", help="only groups with this in their name, as in cli/proxies")
     parser.add_argument("--cargo", default=os.environ.get("CARGO", "cargo"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -209,11 +219,13 @@ def main():
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-    groups = [group for group in build(arguments, root, children) if arguments.only in group.name]
-    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    groups.sort(key=lambda group: (order.get(group.name, len(order)), group.name))
+    groups = [*build(arguments, root, children), examples(arguments, root)]
+    groups = [group for group in groups if arguments.only in group.name]
+    order = {name: place for place, name in enumerate([*LONGEST_FIRST, "", "all/documentation"])}
+    groups.sort(key=lambda group: (order.get(group.name, order[""]), group.name))
     together = [group for group in groups if group.name not in ALONE]
     alone = [group for group in groups if group.name in ALONE]
+    other = [beneath(arguments.beneath, root)] if arguments.beneath else []
 
     printing = threading.Lock()
 
@@ -222,10 +234,13 @@ def main():
             tell(group)
 
     begun = time.monotonic()
+    others = threading.Thread(target=run_beside, args=(other, 1, children, told))
+    others.start()
     run_beside(together, max(1, arguments.beside), children, told)
+    others.join()
     run_beside(alone, 1, children, told)
 
-    broken = [group for group in groups if group.problem]
+    broken = [group for group in [*groups, *other] if group.problem]
     for group in broken:
         print(f"\n--- {group.name}: {group.problem}\n{failures(group.output).strip()}")
     passed, failed, ignored = (sum(getattr(g, part) for g in groups) for part in ("passed", "failed", "ignored"))

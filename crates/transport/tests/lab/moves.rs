@@ -35,7 +35,7 @@ pub(crate) fn one_side_moves(
         Mover::Client => net.client.move_on(),
         Mover::Server => net.server.move_on(),
     };
-    let took = net.client.wait(watch.recovery());
+    let took = net.client.wait(watch.recovery_at(now_at));
     let paths = connection.stats().paths;
     transfer.finish(&net.client);
     eprintln!("{mover:?} moved, {way:?}, {family:?}: recovered after {took:?}");

@@ -313,4 +313,16 @@ impl Watch {
             _ => secs(0),
         }
     }
+
+    /// As [`recovery`](Self::recovery), by a path one of whose ends is there. A machine that is busy may
+    /// suspect the old path and find it well again, before it hears that its address has gone.
+    pub(crate) async fn recovery_at(&mut self, end: IpAddr) -> Duration {
+        loop {
+            let event = self.next(|event| matches!(event, ConnectionEvent::PathUp { .. })).await;
+            let ConnectionEvent::PathUp { local, remote, recovery: Some(took), .. } = event else { continue };
+            if [local.ip(), remote.address().ip()].contains(&end) {
+                return took;
+            }
+        }
+    }
 }
