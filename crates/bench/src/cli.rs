@@ -3,6 +3,7 @@
 mod every;
 pub(crate) mod listed;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -243,6 +244,9 @@ enum Command {
         /// iroh's relay, which has no such limit.
         #[arg(long)]
         iroh: bool,
+        /// Over TLS: its addresses.
+        #[arg(long)]
+        tls: Vec<IpAddr>,
     },
 }
 
@@ -252,12 +256,15 @@ impl Cli {
         if let Command::IdleChild(role) = command {
             return child::run(role);
         }
-        if let Command::RelayChild { connections, iroh } = command {
+        if let Command::RelayChild { connections, iroh, tls } = command {
             return match iroh {
                 #[cfg(feature = "peers")]
-                true => benches::relayed::iroh::run(),
+                true => benches::relayed::iroh::run(&tls),
                 #[cfg(not(feature = "peers"))]
-                true => Err(anyhow!("iroh is not compiled in")),
+                true => {
+                    drop(tls);
+                    Err(anyhow!("iroh is not compiled in"))
+                }
                 false => benches::relayed::child::run(connections),
             };
         }

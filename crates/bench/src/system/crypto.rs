@@ -24,15 +24,15 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 
 /// A server's configuration, and its certificate for clients to trust.
 pub(super) fn server() -> Result<(ServerConfig, String)> {
-    let (mut config, certificate) = server_at(SERVER_NAME)?;
+    let (mut config, certificate) = server_at(vec![SERVER_NAME.to_owned()])?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok((config, to_hex(&certificate)))
 }
 
-/// The configuration of a server that is called so, a name or an address, and its certificate.
-pub(crate) fn server_at(name: &str) -> Result<(ServerConfig, CertificateDer<'static>)> {
+/// The configuration of a server that is called so, names or addresses, and its certificate.
+pub(crate) fn server_at(names: Vec<String>) -> Result<(ServerConfig, CertificateDer<'static>)> {
     let key = KeyPair::generate_for(&PKCS_ED25519)?;
-    let certificate = CertificateParams::new([name.to_owned()])?.self_signed(&key)?;
+    let certificate = CertificateParams::new(names)?.self_signed(&key)?;
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
@@ -53,11 +53,11 @@ pub(super) fn client(certificate: &str) -> Result<ClientConfig> {
     Ok(config)
 }
 
-fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Result<Vec<u8>> {
+pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
     let pairs = (0..text.len()).step_by(2);
     pairs
         .map(|at| {

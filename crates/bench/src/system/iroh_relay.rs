@@ -40,7 +40,7 @@ impl RelayPlace {
 
 /// Starts a relay that is reached at that address.
 pub(crate) async fn relay(at: IpAddr) -> Result<(RelayPlace, Server)> {
-    let (config, certificate) = crypto::server_at(&at.to_string())?;
+    let (config, certificate) = crypto::server_at(vec![at.to_string()])?;
     let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let mut relay = server::RelayConfig::new(any(HTTP));
     let cert = server::CertConfig::Manual { server_config: config };

@@ -4,7 +4,6 @@
 //! Client and server are the same for each relay, in this process, and know no TLS. The relay is a process of
 //! its own.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -13,6 +12,9 @@ use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
+use super::carried::{Carried, Meter};
+#[cfg(feature = "peers")]
+use super::iroh::Speech;
 use super::served::{COUNT, ECHO};
 use super::stage::{Stage, System, echo, haproxy_version};
 use crate::benches::{Plan, rotated};
@@ -32,10 +34,11 @@ const ROOM: usize = 2000;
 
 const SPEC: Spec = Spec {
     name: "relay",
-    title: "what a relay carries, beside HAProxy in TCP mode and iroh-relay; late: how much longer a byte takes \
-            there and back",
+    title: "what a relay carries, beside HAProxy in TCP mode and iroh-relay; carried: in a second of the relay's \
+            processor; late: how much longer a byte takes there and back",
     metrics: &[
         Metric { key: "rate", unit: "Gbit/s" },
+        Metric { key: "carried", unit: "Gbit" },
         Metric { key: "connections", unit: "1/s" },
         Metric { key: "round_trip", unit: "µs" },
         Metric { key: "late", unit: "µs" },
@@ -55,6 +58,16 @@ const SPEC: Spec = Spec {
             of: "whimbrel",
             metric: "rate",
             against: Some("iroh-relay"),
+            judged: Judged::Median,
+            bound: Bound::AtLeast(3.0),
+            aim: 4.0,
+        },
+        Target {
+            case: "bulk",
+            of: "whimbrel",
+            metric: "carried",
+            // As it is run.
+            against: Some("iroh-relay with TLS"),
             judged: Judged::Median,
             bound: Bound::AtLeast(3.0),
             aim: 4.0,
@@ -99,13 +112,33 @@ impl Work {
             Self::RoundTrip => "a byte there and back".into(),
         }
     }
+}
 
-    fn metric(self) -> &'static str {
+/// What came out.
+#[derive(Debug, Clone, Copy)]
+enum Value {
+    Carried(Carried),
+    /// A second.
+    Connections(f64),
+    /// In µs.
+    RoundTrip(f64),
+}
+
+impl Value {
+    /// A trial with it. `haproxy`: how long a byte takes there.
+    fn noted(self, trial: Trial, haproxy: Option<f64>) -> Trial {
         match self {
-            Self::Bulk(_) => "rate",
-            Self::Connections => "connections",
-            Self::RoundTrip => "round_trip",
+            Self::Carried(carried) => carried.noted(trial),
+            Self::Connections(count) => trial.with("connections", count),
+            Self::RoundTrip(time) => {
+                let trial = trial.with("round_trip", time);
+                haproxy.into_iter().fold(trial, |trial, haproxy| trial.with("late", time - haproxy))
+            }
         }
+    }
+
+    fn round_trip(self) -> Option<f64> {
+        if let Self::RoundTrip(time) = self { Some(time) } else { None }
     }
 }
 
@@ -123,25 +156,21 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
                         .with_context(|| format!("{} through {}, {link}", work.case(), system.name()))?;
                     values.push((system, value));
                 }
-                let haproxy = values.iter().find(|(system, _)| *system == System::Haproxy).map(|(_, v)| *v);
-                for (system, value) in values {
-                    let case = format!("{}, {link}", work.case());
-                    let mut trial = Trial::new(system.name(), round).in_case(case).with(work.metric(), value);
-                    if let (Work::RoundTrip, Some(haproxy)) = (work, haproxy) {
-                        trial = trial.with("late", value - haproxy);
-                    }
+                let haproxy = values.iter().find(|(system, _)| *system == System::Haproxy);
+                let haproxy = haproxy.and_then(|(_, value)| value.round_trip());
+                let case = format!("{}, {link}", work.case());
+                let mut note = |name: &str, value: Value| {
+                    let trial = value.noted(Trial::new(name, round).in_case(case.clone()), haproxy);
                     output.trial(&SPEC, &trial);
                     trials.push(trial);
-                }
+                };
+                values.into_iter().for_each(|(system, value)| note(system.name(), value));
                 #[cfg(feature = "peers")]
-                {
-                    if let Work::Bulk(count) = work {
-                        let case = format!("{}, {link}", work.case());
-                        let rate = super::iroh::bulk(chain, count, length)
-                            .with_context(|| format!("{case} through iroh-relay"))?;
-                        let trial = Trial::new(super::iroh::NAME, round).in_case(case).with("rate", rate);
-                        output.trial(&SPEC, &trial);
-                        trials.push(trial);
+                if let Work::Bulk(count) = work {
+                    for speech in rotated(&Speech::ALL, round) {
+                        let carried = super::iroh::bulk(chain, speech, count, length)
+                            .with_context(|| format!("{} through {}, {link}", work.case(), speech.name()))?;
+                        note(speech.name(), Value::Carried(carried));
                     }
                 }
             }
@@ -156,17 +185,18 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     output.finish(&SPEC, settings, &trials)
 }
 
-fn one(chain: &Chain, system: System, work: Work, length: Duration) -> Result<f64> {
-    let stage = Stage::start(chain, system, ROOM)?;
-    match work {
-        Work::Bulk(count) => chain.client.wait("bulk", bulk(&stage, count, length))?,
-        Work::Connections => chain.client.wait("connect", connections(&stage, length))?,
-        Work::RoundTrip => chain.client.wait("echo", round_trip(&stage, length))?,
-    }
+fn one(chain: &Chain, system: System, work: Work, length: Duration) -> Result<Value> {
+    let mut stage = Stage::start(chain, system, ROOM)?;
+    let relay = stage.pid();
+    Ok(match work {
+        Work::Bulk(count) => Value::Carried(chain.client.wait("bulk", bulk(&stage, relay, count, length))??),
+        Work::Connections => Value::Connections(chain.client.wait("connect", connections(&stage, length))??),
+        Work::RoundTrip => Value::RoundTrip(chain.client.wait("echo", round_trip(&stage, length))??),
+    })
 }
 
-/// Gbit/s that the server counts.
-async fn bulk(stage: &Stage, count: usize, length: Duration) -> Result<f64> {
+/// What the server counts, through a relay with this process id.
+async fn bulk(stage: &Stage, relay: u32, count: usize, length: Duration) -> Result<Carried> {
     let mut writers = JoinSet::new();
     for _ in 0..count {
         let mut stream = stage.dialler.dial(COUNT).await?;
@@ -176,12 +206,11 @@ async fn bulk(stage: &Stage, count: usize, length: Duration) -> Result<f64> {
         });
     }
     tokio::time::sleep(WARM_UP).await;
-    let (began, before) = (Instant::now(), stage.served.counted.load(Ordering::Relaxed));
+    let meter = Meter::start(relay, &stage.served.counted)?;
     tokio::time::sleep(length).await;
-    let bytes = stage.served.counted.load(Ordering::Relaxed) - before;
-    let took = began.elapsed().as_secs_f64();
+    let carried = meter.stop(&stage.served.counted)?;
     ensure!(writers.len() == count && writers.try_join_next().is_none(), "a connection ended");
-    Ok(bytes as f64 * 8.0 / 1e9 / took)
+    Ok(carried)
 }
 
 /// Connections a second, over each of which a byte was echoed.
@@ -231,8 +260,8 @@ mod tests {
     fn every_work_is_for_some_target() {
         for work in Work::ALL {
             let metrics: Vec<_> = SPEC.targets.iter().filter(|t| work.case().starts_with(t.case)).collect();
-            // Bulk is compared with two others.
-            let expected = if matches!(work, Work::Bulk(_)) { 2 } else { 1 };
+            // Bulk is compared with two others, and with one of them by what it costs.
+            let expected = if matches!(work, Work::Bulk(_)) { 3 } else { 1 };
             assert_eq!(metrics.len(), expected, "{work:?}");
         }
     }
