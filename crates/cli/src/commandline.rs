@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use anyhow::Result;
 use clap::{ArgAction, Command as Description, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -95,9 +96,10 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Option<Cli>> {
 /// # Errors
 /// One line that names the key, the line and what to do.
 pub fn check_config(text: &str) -> Result<(), String> {
-    let command = Cli::command();
+    // Made once: it takes far longer than most texts do.
+    static COMMAND: LazyLock<Description> = LazyLock::new(Cli::command);
     let file = Path::new("config.toml");
-    Settings::parse(text, file, &command)
-        .and_then(|settings| settings.check_values(&command))
+    Settings::parse(text, file, &COMMAND)
+        .and_then(|settings| settings.check_values(&COMMAND))
         .map_err(|error| failure::line(&error))
 }
