@@ -69,6 +69,7 @@ mod secured;
 mod sending;
 mod serve;
 mod settings;
+mod sizes;
 mod speaker;
 mod speaking;
 mod target;
@@ -90,6 +91,7 @@ use origins::Origins;
 use pseudonym::Pseudonym;
 use recent::Recent;
 use secured::Secured;
+use sizes::Sizes;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,8 +114,8 @@ const WITHOUT_RANGES: Duration = Duration::from_secs(600);
 /// In `Via` where TLS ends here: the same for all users. Loops are not found by it, and there are none: the
 /// server at the end would have to show a certificate.
 const INSIDE: &str = "whimbrel";
-/// How much passed in tunnels to a server is remembered for so long.
-const TUNNELS: Duration = Duration::from_secs(24 * 3600);
+/// How much passed in tunnels to a server, and how large its objects were, is remembered for so long.
+const SIZES: Duration = Duration::from_secs(24 * 3600);
 
 /// A proxy for HTTP. Clones are the same one.
 #[derive(Clone)]
@@ -148,6 +150,8 @@ struct Proxy {
     without_ranges: Arc<Recent<()>>,
     /// What is to be expected of the next tunnel to a server.
     tunnels: Recent<Passed>,
+    /// How large the next object of a server may be.
+    sizes: Recent<Sizes>,
     counts: Arc<Counts>,
     /// What ends tunnels here. It has a proxy of its own for what comes in them.
     intercepting: Option<Intercepting>,
@@ -227,7 +231,8 @@ impl Proxy {
             settings,
             pseudonym: Pseudonym::new(format!("whimbrel-{random:016x}")),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
-            tunnels: Recent::new(REMEMBERED, TUNNELS),
+            tunnels: Recent::new(REMEMBERED, SIZES),
+            sizes: Recent::new(REMEMBERED, SIZES),
             counts: Arc::default(),
             intercepting: None,
         }
@@ -246,7 +251,8 @@ impl Proxy {
             settings: self.settings.clone(),
             pseudonym: Pseudonym::new(INSIDE),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
-            tunnels: Recent::new(REMEMBERED, TUNNELS),
+            tunnels: Recent::new(REMEMBERED, SIZES),
+            sizes: Recent::new(REMEMBERED, SIZES),
             counts: Arc::clone(&self.counts),
             intercepting: None,
         }

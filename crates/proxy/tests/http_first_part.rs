@@ -5,7 +5,7 @@
 use crate::networks::{Object, World, content, range};
 use crate::support::{LIMIT, Origin, field, get, has, read_head, status};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -67,6 +67,36 @@ fn an_object_that_comes_in_a_round_trip_of_its_far_network_is_asked_for_at_once_
         last.is_some_and(|last| last >= SIZE - 1)
     };
     assert!(later.iter().any(|asked| asked.len() == 1 && is_all(&asked[0])), "{later:?}");
+}
+
+/// The near link brings 14 000 bytes in 56 ms, the far one answers after 100: were each object as large, four
+/// of them at once were a reason to go there.
+#[test]
+fn small_objects_stay_on_a_near_and_slow_network_once_it_is_known_that_the_server_has_such() {
+    if !require!() {
+        return;
+    }
+    let world = World::with(&[(5, 2), (50, 20)], "", |settings| settings.first_step = 14_000);
+    let _open = world.warm_up_to(&[2, 20], &Object::start(&world, 1 << 20));
+    let sources = Arc::<Mutex<Vec<IpAddr>>>::default();
+    let noted = Arc::clone(&sources);
+    let origin = world.origin(move |_, _, stream| {
+        noted.lock().unwrap().push(stream.peer_addr().unwrap().ip());
+        let head = "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-999/1000\r\n\
+                    Content-Length: 1000\r\n\r\n";
+        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&[b'x'; 1000]).is_ok()
+    });
+    let load = || assert!(world.talk(&get(&origin.url("/"), "")).ends_with("xxx"));
+    (0..4).for_each(|_| load());
+    sources.lock().unwrap().clear();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(load);
+        }
+    });
+    let near = IpAddr::from([10, 0, 0, 1]);
+    let sources = sources.lock().unwrap();
+    assert!(sources.len() == 6 && sources.iter().all(|source| *source == near), "{sources:?}");
 }
 
 /// What a client reads of the object, which tells when the first of it is there.

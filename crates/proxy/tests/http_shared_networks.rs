@@ -89,7 +89,7 @@ fn a_slow_network_gets_no_more_of_many_objects_than_it_can_carry() {
     // The near network answers ten times sooner, and carries a tenth.
     let world = World::new(&[(5, 4), (50, 40)], "");
     let large = Object::start(&world, 4 << 20);
-    let _open = world.warm_up(&large);
+    let _open = world.warm_up_to(&[4, 40], &large);
     let object = Object::start(&world, 100_000);
     let mut clients: Vec<TcpStream> = (0..24).map(|_| world.connect()).collect();
     for client in &mut clients {

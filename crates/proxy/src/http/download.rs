@@ -90,7 +90,7 @@ impl Download {
     /// Gives the answer for the client.
     pub(super) async fn run(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
         let step = self.proxy.settings.first_step;
-        let intents = if step == 0 { Intents::default() } else { Intents::receive(step) };
+        let intents = if step == 0 { Intents::default() } else { Intents::receive(self.expected(step)) };
         self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
         if step > 0 && self.may_come_in_parts() {
             // On the heap: most objects come whole, and have no need of the memory.
@@ -108,6 +108,19 @@ impl Download {
         self.decided.has_choice() && has_room && proxy.without_ranges.of(&self.to).is_none()
     }
 
+    /// How many of so many first bytes are to be expected: if each object counted as large, the small ones of
+    /// a page would be sent away from a network that they would hardly fill.
+    fn expected(&self, step: u64) -> u64 {
+        let largest = self.proxy.sizes.of(&self.to).and_then(|sizes| sizes.largest());
+        largest.map_or(step, |largest| largest.clamp(1, step))
+    }
+
+    /// An object of the server has so many bytes.
+    fn learn(&self, total: u64) {
+        let sizes = &self.proxy.sizes;
+        sizes.put(&self.to, sizes.of(&self.to).unwrap_or_default().after(total));
+    }
+
     /// What to ask for first, the way that was decided.
     fn first(&self) -> First {
         let settings = &self.proxy.settings;
@@ -122,13 +135,14 @@ impl Download {
         let step = first.bytes;
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
+        let expected = Intents::receive(self.expected(step));
         let Self { proxy, to, head, decided, .. } = &mut *self;
         let mut request = || {
             let mut request = sent(head);
             request.headers_mut().insert(RANGE, range.clone());
             request
         };
-        let (answer, lease) = ask(proxy, to, &Intents::receive(step), decided, &mut request).await?;
+        let (answer, lease) = ask(proxy, to, &expected, decided, &mut request).await?;
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease, first).await,
             // There is no first byte in an object of none.
@@ -175,6 +189,9 @@ impl Download {
             .filter(|span| length.is_none_or(|length| length == span.len()));
         let validator = Validator::of(&head.headers);
         let usable = span.filter(|span| span.len() == span.total || validator.is_some());
+        if let Some(span) = usable {
+            self.learn(span.total);
+        }
         let is_all = usable.is_some_and(|span| span.len() == span.total && length == Some(span.total));
         if is_all
             && asked.share.is_some()
@@ -273,8 +290,12 @@ impl Download {
         if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
             proxy.without_ranges.put(&self.to, ());
         }
-        let object = match (answer.status(), fields::check_answer(headers)?, Validator::of(headers)) {
-            (StatusCode::OK, Some(total), Some(validator)) if offers_ranges(headers) => {
+        let length = fields::check_answer(headers)?.filter(|_| answer.status() == StatusCode::OK);
+        if let Some(total) = length {
+            self.learn(total);
+        }
+        let object = match (length, Validator::of(headers)) {
+            (Some(total), Some(validator)) if offers_ranges(headers) => {
                 Some(self.object(validator, total, !headers.contains_key(SET_COOKIE)))
             }
             _ => None,

@@ -138,6 +138,11 @@ impl World {
 
     /// Waits until the manager sees each link so.
     pub fn until_seen(&self, what: &str, is_so: impl Fn(&PathReport) -> bool + Send) {
+        assert!(self.is_seen(LIMIT, is_so), "the manager does not see that {what}");
+    }
+
+    /// Whether the manager sees each link so, within this time.
+    fn is_seen(&self, within: Duration, is_so: impl Fn(&PathReport) -> bool + Send) -> bool {
         let client = Client::at(&self.folder.path().join("access"));
         let names: Vec<String> = (0..self.links.len()).map(|n| format!("link{n}")).collect();
         let seen = async move {
@@ -152,8 +157,7 @@ impl World {
                 }
             }
         };
-        let seen = self.runtime.block_on(async move { tokio::time::timeout(LIMIT, seen).await });
-        assert!(seen.is_ok(), "the manager does not see that {what}");
+        self.runtime.block_on(async move { tokio::time::timeout(within, seen).await }).is_ok()
     }
 
     /// Fills each link for a while, so that the manager knows it. The connections stay open, as other
@@ -163,6 +167,23 @@ impl World {
         self.until_seen("each link has a round trip", |path| path.srtt_min_ms.is_some());
         object.by_source.lock().unwrap().clear();
         open
+    }
+
+    /// The same, until the manager has seen half of each link's rate, in Mbit/s: a busy machine carries less.
+    pub fn warm_up_to(&self, rates: &[u64], object: &Object) -> Vec<TcpStream> {
+        let known = |path: &PathReport| {
+            let rate = rates.iter().enumerate().find(|(n, _)| path.interface == format!("link{n}"));
+            let half = rate.map_or(0.0, |(_, rate)| *rate as f64 * 1e6 / 8.0 / 2.0);
+            path.down_best.is_some_and(|best| best > half)
+        };
+        let mut open = self.warm_up(object);
+        for _ in 0..5 {
+            if self.is_seen(Duration::from_secs(1), known) {
+                return open;
+            }
+            open = self.warm_up(object);
+        }
+        panic!("the manager does not know that the links carry {rates:?} Mbit/s");
     }
 
     /// Fills a link for a while with some megabytes of this object. The connection stays open.
