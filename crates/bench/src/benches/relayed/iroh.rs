@@ -2,9 +2,9 @@
 //! endpoints send them through a relay.
 //!
 //! It is spared what its users need besides: the relay speaks without TLS, and nothing is encrypted from end
-//! to end or acknowledged. Another row is with TLS, as its program runs unless it is for developers (`--dev`).
-//! A sender has no more under way than fits into the relay's queue for the receiver, so that none is thrown
-//! away.
+//! to end or acknowledged. Another row is with TLS, as its program runs unless it is for developers
+//! (`--dev`). A sender has no more under way than fits into the relay's queue for the receiver, so that none
+//! is thrown away.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
