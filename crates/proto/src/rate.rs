@@ -96,6 +96,17 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_is_full_below_half_of_the_first_window_has_stopped_growing_at_once() {
+        let start = Instant::now();
+        let half = first_rate(RTT) / 2;
+        for (rate, grows) in [(half - 10, false), (half, true)] {
+            let mut measured = Rate::new(start);
+            measured.sample(start + RTT, rate / 10, RTT, true, RTT);
+            assert_eq!(measured.is_growing(), grows, "{rate} bytes a second");
+        }
+    }
+
+    #[test]
     fn a_trickle_says_nothing_against_a_path() {
         let start = Instant::now();
         let mut rate = Rate::new(start);

@@ -195,8 +195,9 @@ fn a_held_end_stands_still_and_goes_on_once_it_is_released() {
         let mut sim = busy(&Config::default());
         let stream = *sim.client_app.streams.keys().next().unwrap();
         let now = sim.now;
+        assert!(!sim.connection(held).unwrap().is_held());
         let bytes = sim.connection(held).unwrap().hold(now).unwrap();
-        assert!(!bytes.is_empty());
+        assert!(!bytes.is_empty() && sim.connection(held).unwrap().is_held());
         sim.advance(ms(100));
         assert_eq!(sim.write(held, stream, 100), 0);
         assert_eq!(sim.open(held), None);
@@ -209,6 +210,7 @@ fn a_held_end_stands_still_and_goes_on_once_it_is_released() {
             assert!(sim.client.paths().is_empty() && sim.client.close_reason().is_none());
         }
         sim.connection(held).unwrap().release([99; 32]);
+        assert!(!sim.connection(held).unwrap().is_held());
         sim.dial().unwrap();
         sim.send(held, stream, 10_000);
         run(&mut sim, all_is_here);
