@@ -6,24 +6,25 @@ use whimbrel::{Config, Endpoint, HandoverMode, InterfaceRule, PathControl, Polic
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Side;
 
+use crate::options::NETWORKS;
+
 /// How several networks are used.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Several networks")]
 pub(crate) struct PathFlags {
     /// full: all networks; backup: one, others stand by; single: one
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help_heading = NETWORKS)]
     pub(crate) mode: Option<HandoverMode>,
     /// Which networks, and how: aggregate, prefer-wifi, prefer-cellular, cheapest or lowest-latency
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help_heading = NETWORKS)]
     pub(crate) policy: Option<Policy>,
     /// How data is shared out: earliest-arrival, min-rtt, round-robin, redundant or rate-proportional
-    #[arg(long, value_name = "SCHEDULER")]
+    #[arg(long, value_name = "SCHEDULER", help_heading = NETWORKS)]
     pub(crate) scheduler: Option<SchedulerKind>,
     /// Use only these, best first: wlan0, usb0=cellular, wifi; repeatable
-    #[arg(long, value_name = "NAME[=WORDS]")]
+    #[arg(long, value_name = "NAME[=WORDS]", help_heading = NETWORKS)]
     pub(crate) interface: Vec<InterfaceRule>,
     /// Open so many paths at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16), help_heading = NETWORKS)]
     pub(crate) max_paths: Option<u16>,
 }
 

@@ -89,6 +89,10 @@ pub(crate) enum LogFormat {
 
 /// The heading of the flags that every command has.
 pub(crate) const GLOBAL: &str = "Global options";
+/// The heading of those that say how several networks are used.
+pub(crate) const NETWORKS: &str = "Several networks";
+/// The heading of those that say how much a service does for each of its users.
+pub(crate) const LIMITS: &str = "Limits";
 
 /// The text under a command's options: its example, and where the rest is.
 pub(crate) fn after(example: &str) -> String {

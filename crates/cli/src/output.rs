@@ -37,8 +37,14 @@ pub(crate) fn note(quiet: bool, text: impl AsRef<str>) {
 
 /// The columns to write in: the terminal's, or 80 where there is none.
 pub(crate) fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
-    size.map_or(COLUMNS, |size| usize::from(size.ws_col)).max(LEAST_COLUMNS)
+    terminal_width().unwrap_or(COLUMNS).max(LEAST_COLUMNS)
+}
+
+/// The terminal's columns, if standard output is one.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+    // One that was told no size has none.
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Breaks lines at spaces so that none is wider than `width`, where words let it. What goes on is indented

@@ -7,59 +7,80 @@ use clap::{Arg, ArgAction, Command, ValueEnum as _};
 use clap_complete::Shell;
 
 use crate::failure::Failure;
-use crate::options::GLOBAL;
+use crate::options::{GLOBAL, LIMITS, NETWORKS};
 use crate::output;
 
-/// As wide as clap makes the rest, where the terminal is that wide.
-const HELP_COLUMNS: usize = 100;
+/// Wider lines are hard to read.
+const MOST_COLUMNS: usize = 100;
+/// Options that many commands have, by their heading, and the topic of `whimbrel help` that explains them.
+const TOPICS: [(&str, &str); 2] = [(NETWORKS, "networks"), (LIMITS, "service-limits")];
 
 /// The command line with help that fits a screen: each command's own options, an option a line.
 pub(crate) fn on_a_screen(program: Command) -> Command {
-    describe(program, &[])
+    describe(program, &[], columns())
 }
 
-fn describe(command: Command, above: &[&str]) -> Command {
-    // What follows flags with a heading of their own is none of theirs.
-    let follows = |arg: &Arg| arg.is_positional() || arg.get_id() == "json";
-    let options: Vec<(clap::Id, bool, bool)> = command
-        .get_arguments()
-        .map(|arg| (arg.get_id().clone(), arg.get_help_heading() == Some(GLOBAL), follows(arg)))
-        .collect();
+/// The columns that help uses: those of the terminal, up to a limit.
+fn columns() -> usize {
+    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    output::terminal_width().or(set).map_or(MOST_COLUMNS, |columns| columns.min(MOST_COLUMNS))
+}
+
+fn describe(command: Command, above: &[&str], columns: usize) -> Command {
+    let elsewhere = |arg: &&Arg| {
+        let heading = arg.get_help_heading();
+        heading == Some(GLOBAL) || TOPICS.iter().any(|(topic, _)| heading == Some(topic))
+    };
+    let hidden: Vec<clap::Id> =
+        command.get_arguments().filter(elsewhere).map(|arg| arg.get_id().clone()).collect();
     let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let long = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-    let long = output::fit(&long, HELP_COLUMNS, 0);
+    let long = output::fit(&long, columns, 0);
+    let topics: String = TOPICS.iter().filter_map(|topic| reference(&command, *topic, columns)).collect();
     let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
     // The list of commands fills a screen by itself.
-    let help = help.help_heading(None::<&str>).hide(above.is_empty());
+    let help = help.hide(above.is_empty());
     let own = command.get_name().to_owned();
     let path = [above, &[own.as_str()]].concat();
     // Likewise.
     let below = if above.is_empty() { "\n" } else { "\n\n" };
     let mut command = command
-        .help_template(format!("{long}{below}{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}"))
+        .help_template(format!(
+            "{long}{below}{{usage-heading}} {{usage}}\n\n{{all-args}}{topics}{{after-help}}"
+        ))
+        .term_width(columns)
         .bin_name(path.join(" "))
         .disable_help_flag(true)
         .arg(help);
-    for (id, global, follows) in options {
-        command = command.mut_arg(id, |arg| match (global, follows) {
-            (true, _) => arg.hide_short_help(true),
-            (_, true) => arg.help_heading(None::<&str>),
-            _ => arg,
-        });
+    for id in hidden {
+        command = command.mut_arg(id, |arg| arg.hide_short_help(true));
     }
     for name in names {
-        command = command.mut_subcommand(name, |command| describe(command, &path));
+        command = command.mut_subcommand(name, |command| describe(command, &path, columns));
     }
     command
 }
 
-/// The options of every command, as their help.
-pub(crate) fn global_options(program: &Command) -> String {
-    let mut command = Command::new("whimbrel").disable_help_flag(true).help_template("{all-args}");
-    for arg in program.get_arguments().filter(|arg| arg.get_help_heading() == Some(GLOBAL)) {
-        command = command.arg(arg.clone().hide_short_help(false));
+/// Where the options of a topic are explained, if a command has any.
+fn reference(command: &Command, (heading, topic): (&str, &str), columns: usize) -> Option<String> {
+    let options: Vec<String> =
+        under(command, heading).filter_map(|arg| arg.get_long().map(|long| format!("--{long}"))).collect();
+    let text = format!("{heading}: whimbrel help {topic}. For {}", options.join(", "));
+    (!options.is_empty()).then(|| format!("\n\n{}", output::fit(&text, columns, 2)))
+}
+
+/// A command's options that have this heading.
+fn under<'a>(command: &'a Command, heading: &'a str) -> impl Iterator<Item = &'a Arg> {
+    command.get_arguments().filter(move |arg| arg.get_help_heading() == Some(heading))
+}
+
+/// The options of a command that have this heading, as their help.
+pub(crate) fn options_under(command: &Command, heading: &str) -> String {
+    let mut page = Command::new("whimbrel").disable_help_flag(true).help_template("{all-args}");
+    for arg in under(command, heading) {
+        page = page.arg(arg.clone().hide_short_help(false));
     }
-    command.render_help().to_string().trim_end().to_owned()
+    page.render_help().to_string().trim_end().to_owned()
 }
 
 /// Writes a manual page for the program and for each of its commands into a directory, which is made if there

@@ -16,7 +16,7 @@ use whimbrel_relay::{Directory, Keeper, Keeping, Limits, Prepared, Relay, pool};
 use whimbrel_transport::{Allow, BoxFuture, Config, Watch};
 
 use crate::network::Network;
-use crate::options::size;
+use crate::options::{LIMITS, size};
 use crate::roster::NamedRelays;
 use crate::{output, routers};
 
@@ -122,14 +122,14 @@ impl FromStr for RelayTarget {
 /// Where a command that lets peers in is reached, beside the addresses of its host.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReachFlags {
-    /// Be reached through this relay or group: ticket, name, ID@HOST:PORT
+    /// Be reached through this relay or group
     #[arg(long, value_name = "RELAY")]
     relay: Vec<RelayTarget>,
-    /// Use so many relays of a group at once, up to 4
+    /// Relays of a group at once, 1 to 4
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     relays: u8,
-    /// Where else; `router`: a port of it; `public`: no private addresses
-    #[arg(long, value_name = "ADDR[:PORT]")]
+    /// ADDR[:PORT] as well, or `router`'s port, or `public` ones alone
+    #[arg(long, value_name = "WHERE")]
     advertise: Vec<Elsewhere>,
 }
 
@@ -242,23 +242,23 @@ impl Directory for At {
 /// How much a relay relays, and where it is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RelayFlags {
-    /// Where clients reach it, if not at this host's addresses
-    #[arg(long, value_name = "ADDR[:PORT]")]
+    /// Where clients reach it, if elsewhere: ADDR[:PORT]
+    #[arg(long, value_name = "WHERE")]
     advertise: Vec<Advertised>,
     /// Endpoints that may be reached through it at once
-    #[arg(long, value_name = "N", default_value_t = Limits::default().reservations)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().reservations, help_heading = LIMITS)]
     reservations: usize,
     /// Connections that are passed on at once
-    #[arg(long, value_name = "N", default_value_t = Limits::default().splices)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().splices, help_heading = LIMITS)]
     relayed_connections: usize,
     /// New clients of one endpoint in a second
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, help_heading = LIMITS)]
     clients_per_second: u32,
     /// New clients from one address in a second
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, help_heading = LIMITS)]
     clients_per_address: u32,
     /// Bytes in a second for one endpoint, as 10M [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = share)]
+    #[arg(long, value_name = "SIZE", value_parser = share, help_heading = LIMITS)]
     bytes_per_second: Option<u64>,
 }
 

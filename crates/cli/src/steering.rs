@@ -12,11 +12,11 @@ use whimbrel_steering::Steering;
 use whimbrel_transport::Endpoint;
 
 use crate::failure::Failure;
+use crate::options::NETWORKS;
 use crate::{intent, output};
 
 /// What the manager is told of the traffic, and where it is.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Several networks")]
 pub(crate) struct SteeringFlags {
     /// What the traffic is, for the manager: cost=no-expense; repeatable
     // The manager says all that these would.
@@ -26,10 +26,11 @@ pub(crate) struct SteeringFlags {
         value_delimiter = ',',
         value_parser = intent::pair,
         conflicts_with_all = ["mode", "policy", "interface"],
+        help_heading = NETWORKS
     )]
     intent: Vec<String>,
     /// The manager that chooses: its socket, auto (this user's) or off
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", help_heading = NETWORKS)]
     manager: Option<ManagerAt>,
 }
 

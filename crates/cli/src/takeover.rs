@@ -38,7 +38,7 @@ use crate::{failure, output};
 /// Whether to take over, and from whom.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TakeOver {
-    /// Go on in place of the running instance, which ends
+    /// Go on in place of the running one, which ends
     #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     take_over: Option<u32>,
 }

@@ -366,6 +366,8 @@ fn publishing(play: &mut Play) {
     play.also("vps", "curl -sS http://198.51.100.7:8443/", "hello");
     play.run("laptop", "whimbrel help publishing", "--public-tls");
     play.run("laptop", "whimbrel help service-limits", "mails-per-hour");
+    play.run("laptop", "whimbrel help networks", "--max-paths");
+    play.run("laptop", "whimbrel help apps", "adapter = ");
 }
 
 /// A download that takes long goes on in another program.

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use crate::support::*;
 use tokio::io::AsyncReadExt as _;
+use whimbrel_names::introduction::MAX_MESSAGE;
 use whimbrel_names::protocol::{MAX_MEETING_FRAME, MEETING_FRAMES, MEETING_SLOTS, Request, Response};
-use whimbrel_names::{AskError, ErrorCode, Limits, Meeting, MeetingError, MemoryStore};
+use whimbrel_names::{
+    AskError, Code, ErrorCode, IntroductionError, Limits, Meeting, MeetingError, MemoryStore, Role, introduce,
+};
 use whimbrel_transport::{Allow, CloseCode, ListenOptions};
 
 /// Far longer than anything here takes, and far shorter than a meeting.
@@ -226,4 +229,29 @@ async fn a_service_without_meetings_is_told_from_one_that_does_not_answer() {
     let refused = tokio::time::timeout(SOON, names.open_meeting()).await.unwrap().unwrap_err();
     assert_eq!(refused, AskError::Unsupported("meetings"));
     assert!(refused.to_string().contains("update it"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_two_who_were_introduced_say_to_each_other_has_a_size_at_most() {
+    let net = Net(170);
+    let service = service(net, MemoryStore::new()).await;
+    let (anna, annas) = named_host(net, 1, 1, &service).await;
+    let (ben, bens) = named_host(net, 2, 2, &service).await;
+    let opened = annas.open_meeting().await.unwrap();
+    let code = Code::new(opened.slot());
+    let joined = bens.join_meeting(code.slot()).await.unwrap();
+    let (mut opener, mut joiner) = tokio::try_join!(
+        introduce(opened, Role::Opener, &code, anna.key.id()),
+        introduce(joined, Role::Joiner, &code, ben.key.id()),
+    )
+    .unwrap();
+    assert_eq!((opener.peer(), joiner.peer()), (ben.key.id(), anna.key.id()));
+    let largest = vec![7; MAX_MESSAGE];
+    opener.send(&largest).await.unwrap();
+    assert_eq!(joiner.recv().await.unwrap(), largest);
+    let beyond = opener.send(&[7; MAX_MESSAGE + 5]).await.unwrap_err();
+    assert!(matches!(beyond, IntroductionError::TooLarge(_)), "{beyond}");
+    // That is no end of it.
+    joiner.send(b"and you?").await.unwrap();
+    assert_eq!(opener.recv().await.unwrap(), b"and you?");
 }

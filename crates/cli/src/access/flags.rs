@@ -20,10 +20,10 @@ pub(crate) struct AllowFlags {
     /// Who may connect: an id, NAME=ID, a pinned NAME, `any`; repeatable
     #[arg(long, value_name = "ID|NAME=ID|any")]
     pub(super) allow: Vec<Entry>,
-    /// A file of such entries, one a line; removal ends connections
+    /// A file of these; who is removed is cut off
     #[arg(long, value_name = "FILE")]
     pub(super) allow_from: Option<PathBuf>,
-    /// Let in who has the printed ticket, by a secret in it
+    /// Let in who has the ticket: it has a secret
     #[arg(long)]
     pub(super) secret: bool,
     /// Who may look NAME up: ids, users, `any` [default: who is let in]

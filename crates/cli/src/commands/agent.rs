@@ -62,24 +62,17 @@ Examples:
   whimbrel agent --through gate.home.ada@example.org
   whimbrel agent --as phone.ada@example.org
   whimbrel agent --peer TICKET     (whimbrel agent, without more, prints one on another device)
-  whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json
-
-The list of programs, of which the first that matches is taken:
-  [[app]]
-  match = \"http\"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT], a forward's peer
-  adapter = \"http\"        # asks by HTTP for the rest; http-time: a film plays on; raw; line: anew
-  run = [\"mpv\", \"--\", \"{url}\"]
-  ask = false             # also for all entries, above the first one"))]
+  whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json"))]
 pub(crate) struct Agent {
     #[command(flatten)]
     at: At,
     /// Be found by this name by your devices that may act for you
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
-    /// An agent of another device of yours, to keep in step; repeatable
+    /// Another agent to keep in step with; repeatable
     #[arg(long, value_name = "NAME|TICKET")]
     peer: Vec<Peer>,
-    /// Show this device as away; later on: `whimbrel devices away`
+    /// Show this device as away (`devices away`)
     #[arg(long)]
     away: bool,
     /// Tell nobody whether this device is up
@@ -87,7 +80,7 @@ pub(crate) struct Agent {
     invisible: bool,
     #[command(flatten)]
     relay: RelayFlag,
-    /// The list of programs [default: ~/.config/whimbrel/apps.toml]
+    /// The list of programs (`whimbrel help apps`) [default: ~/.config/whimbrel/apps.toml]
     #[arg(long, value_name = "FILE")]
     apps: Option<PathBuf>,
     /// A device that may do what yours that act for you may; repeatable
@@ -96,7 +89,7 @@ pub(crate) struct Agent {
     /// Programs at once
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = value_parser!(u16).range(1..))]
     most: u16,
-    /// Programs that are started in a minute
+    /// Starts of programs in a minute
     #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = value_parser!(u16).range(1..))]
     each_minute: u16,
     /// Print what happens as JSON objects

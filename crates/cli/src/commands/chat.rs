@@ -52,12 +52,12 @@ pub(crate) struct Chat {
     /// Whom to call: a name, a ticket, or the words of a code
     #[arg(num_args = 0..=3, value_name = "NAME|TICKET|CODE", conflicts_with_all = ["as", "allow", "allow_from", "secret", "code"])]
     whom: Vec<String>,
-    /// Wait under this name; without it, a ticket is printed
+    /// Wait under this name; else a ticket is printed
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
     #[command(flatten)]
     allow: AllowFlags,
-    /// Print a code of three words, and wait for somebody who uses it
+    /// Wait for who uses the code that is printed
     #[arg(long, conflicts_with_all = ["as", "allow", "allow_from", "secret"])]
     code: bool,
     /// What those call you that do not know your name [default: $USER]
@@ -68,7 +68,7 @@ pub(crate) struct Chat {
     once: bool,
     #[command(flatten)]
     paths: PathFlags,
-    /// Print a JSON object for each thing that happens, and no page
+    /// Print JSON for what happens, and no page
     #[arg(long)]
     json: bool,
 }

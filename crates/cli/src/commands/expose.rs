@@ -43,7 +43,7 @@ static OUT_OF_FILES: Mutex<Trouble> = Mutex::const_new(Trouble::new());
 #[derive(Args)]
 #[command(long_about = "\
 Let peers reach a local TCP service under a name, until stopped
-Nobody is let in who is not named with --allow; --public: anybody (`whimbrel help publishing`).")]
+Only those of --allow are let in. For anybody: `whimbrel help publishing`.")]
 #[command(after_help = after("\
 Examples:
   whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID
@@ -60,10 +60,10 @@ pub(crate) struct Expose {
     public: public::PublicFlags,
     #[command(flatten)]
     allow: AllowFlags,
-    /// Print a ticket: where it is; it lets nobody in without --secret
+    /// Print a ticket; alone it lets nobody in
     #[arg(long)]
     ticket: bool,
-    /// How long to wait for absent peers: s, m, h or d
+    /// Wait so long for absent peers
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
     linger: Duration,
     #[command(flatten)]

@@ -5,15 +5,15 @@ use clap::{Args, Command};
 
 use crate::commands::names::limits;
 use crate::failure::{EXIT_CODES, Failure};
-use crate::options::after;
+use crate::options::{GLOBAL, LIMITS, NETWORKS, after};
 use crate::{output, pages};
 
 /// Explain commands, options, files; print completions and man pages
 #[derive(Args)]
-#[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help publishing\n  whimbrel help service-limits\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
+#[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help networks\n  whimbrel help config\n  whimbrel help apps\n  whimbrel help publishing\n  whimbrel help service-limits\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {
-    /// A command, `options`, `exit-codes`, `config`, `publishing`, `service-limits`, `completions SHELL`,
-    /// or `man DIR`
+    /// A command, `options`, `networks`, `exit-codes`, `config`, `apps`, `publishing`, `service-limits`,
+    /// `completions SHELL`, or `man DIR`
     topic: Vec<String>,
 }
 
@@ -49,6 +49,14 @@ interface = ["wlan0", "usb0=cellular,metered"]
 dir = "/home/ada/incoming"
 allow = ["bob@example.org"]"#;
 
+/// The list of `whimbrel agent`.
+pub(crate) const APPS: &str = r#"The list of programs, of which the first that matches is taken:
+  [[app]]
+  match = "http"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT], a forward's peer
+  adapter = "http"        # asks by HTTP for the rest; http-time: a film plays on; raw; line: anew
+  run = ["mpv", "--", "{url}"]
+  ask = false             # also for all entries, above the first one"#;
+
 /// How clients that know nothing of Whimbrel reach a server that moves.
 pub(crate) const PUBLISHING: &str = "\
 A gateway can publish servers of its peers: any browser or program reaches them through it, and goes on when
@@ -81,14 +89,22 @@ Options of `whimbrel expose`:
 By HTTP the server reads where a client is in X-Forwarded-For. A connection is for one host: requests for
 another one on it are refused (421). What is published nowhere has 404, or TLS' alert unrecognized_name.";
 
+/// Which commands have the options of several networks, and what else decides.
+const NETWORK_NOTES: &str = "\
+Commands that connect to peers, or let them in, have these; --intent and --manager are for what is dialled.
+Where nothing is said, a connection uses one network at a time, and goes to another one when it fails.
+`whimbrel paths` shows the networks of running connections, and changes how these are used.";
+
 /// Explains a topic. Commands are looked for in `command`, the whole command line.
 pub(crate) fn run(args: Help, command: Command) -> Result<()> {
     let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
     match topic[..] {
         ["config"] => return output::line(CONFIG),
-        ["options"] => return output::line(pages::global_options(&command)),
+        ["options"] => return output::line(pages::options_under(&command, GLOBAL)),
+        ["networks"] => return output::line(networks(&command)),
+        ["apps"] => return output::line(APPS),
         ["publishing"] => return output::line(PUBLISHING),
-        ["service-limits"] => return output::line(limits::table()),
+        ["service-limits"] => return output::line(service_limits(&command)),
         ["exit-codes"] => return output::line(EXIT_CODES),
         ["completions", shell] => return output::line(pages::completions(command, shell)?.trim_end()),
         ["man", directory] => return pages::manual(command, directory.as_ref()),
@@ -104,4 +120,23 @@ pub(crate) fn run(args: Help, command: Command) -> Result<()> {
             .ok_or_else(|| Failure::usage(format!("there is no help on `{word}`; see `whimbrel --help`")))?;
     }
     output::line(found.render_help().to_string().trim_end())
+}
+
+/// The options of a command below this one that have a heading.
+fn options_of(command: &Command, name: &str, heading: &str) -> String {
+    command.find_subcommand(name).map(|command| pages::options_under(command, heading)).unwrap_or_default()
+}
+
+/// How several networks are used.
+fn networks(command: &Command) -> String {
+    // It has all of them.
+    let options = options_of(command, "forward", NETWORKS);
+    format!("{options}\n\n{NETWORK_NOTES}")
+}
+
+/// What services allow each of their users.
+fn service_limits(command: &Command) -> String {
+    // It is both, a name service and a relay.
+    let options = options_of(command, "serve", LIMITS);
+    format!("{}\n\n{options}", limits::table())
 }

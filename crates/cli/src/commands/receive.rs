@@ -56,10 +56,10 @@ Examples:
   whimbrel receive --allow any --once --yes
   whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --dir ~/incoming"))]
 pub(crate) struct Receive {
-    /// The code that `whimbrel send` printed: takes what is sent with it, and ends
+    /// The code that `whimbrel send` printed: takes that, and ends
     #[arg(num_args = 0..=3, value_name = "CODE", conflicts_with_all = ["as", "allow", "allow_from", "readers", "take_over"])]
     code: Vec<String>,
-    /// The name to be reached under; without it, a ticket is printed
+    /// Be reached under this name, else by a ticket
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
     /// Where files go
@@ -70,13 +70,13 @@ pub(crate) struct Receive {
     /// Replace files that exist
     #[arg(long)]
     overwrite: bool,
-    /// Take everything that those who are let in send, without a question
+    /// Take all that they send, without a question
     #[arg(long)]
     yes: bool,
     /// Take no larger file; a number and K, M, G or T
     #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = size)]
     max_size: u64,
-    /// Take no more until this command ends
+    /// Take no more altogether
     #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = size)]
     max_total: u64,
     /// End after the first transfer

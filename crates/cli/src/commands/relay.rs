@@ -66,7 +66,7 @@ struct Serve {
     group: GroupFlags,
     #[command(flatten)]
     flags: RelayFlags,
-    /// Where to listen for GET /metrics, in Prometheus' text format
+    /// Serve GET /metrics there, for Prometheus
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]

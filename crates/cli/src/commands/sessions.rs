@@ -54,7 +54,7 @@ pub(crate) struct Sessions {
 /// Which gateway.
 #[derive(Args)]
 pub(crate) struct At {
-    /// The gateway, for sessions that it keeps: a name, an id or a ticket
+    /// The gateway that keeps the sessions
     #[arg(long, value_name = "NAME|TICKET")]
     pub(crate) through: Option<Peer>,
 }

@@ -32,39 +32,38 @@ use crate::{output, rule};
 
 /// Take a running connection of another device here, at the very byte
 ///
-/// The first program of yours that connects to what is printed gets what the program there has not taken,
-/// and then what comes. The server sees one and the same connection. A program may be started for it:
-/// {port} and {url} in its arguments stand for where. With `--as http` or `http-time` it must ask for that
-/// very URL. With `--as line` it may begin a chat anew: it is greeted, and answered when it registers, by
-/// what the server said then, and the server does not hear that again.
+/// The first program of yours that connects to what is printed goes on where the program there was. The
+/// server sees one and the same connection. A program may be started for it: {port} and {url} in its
+/// arguments stand for where. With `--as http` or `http-time` it must ask for that very URL. With `--as line`
+/// it is greeted as the first one was, and the server does not hear its greeting again.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
-  whimbrel take SESSION --from TICKET        (as `whimbrel handoff` printed it there)
-  whimbrel take SESSION --from phone.ada@example.org    (there: whimbrel agent --as)
+  whimbrel take SESSION --from TICKET        (`whimbrel handoff` prints it)
+  whimbrel take SESSION --from phone.ada@example.org    (an agent there)
   whimbrel take SESSION --from TICKET --as http -- curl -o rest {url}
   whimbrel take SESSION --through gate.home.ada@example.org
   whimbrel take SESSION --through gate.home.ada@example.org --as http-time -- mpv {url}
   whimbrel take SESSION --through gate.home.ada@example.org --as line -- irssi -c {host} -p {port}"))]
 pub(crate) struct Take {
-    /// The session: the first digits of its id, as `whimbrel sessions` shows it
+    /// The first digits of its id, as `whimbrel sessions` has it
     session: String,
     #[command(flatten)]
     at: At,
     /// The device that has it, without a gateway; HTTPS of `proxy http --intercept` with --as http
     #[arg(long, value_name = "NAME|TICKET", conflicts_with_all = ["through", "own_lines"])]
     from: Option<Peer>,
-    /// Where a file of `whimbrel receive` goes; here by default
+    /// Where a received file goes [default: here]
     #[arg(long, value_name = "DIR", requires = "from")]
     dir: Option<PathBuf>,
-    /// How the program begins: `raw` takes the bytes as they are, `http` asks anew and gets the rest,
-    /// `http-time` a film from where it can be played, `line` begins a protocol of lines anew, such as IRC
-    #[arg(long = "as", value_enum, value_name = "HOW", default_value_t = How::Raw)]
+    /// How the program begins: `raw` takes the bytes as they are; `http` asks anew and gets the rest;
+    /// `http-time` a film from where it plays; `line` begins a protocol anew, as IRC
+    #[arg(long = "as", value_enum, value_name = "HOW", default_value_t = How::Raw, hide_possible_values = true)]
     how: How,
-    /// With `--as line`: so many first lines of the program are not for the server again; IRC's are known
+    /// With `--as line`: so many first lines of the program are not for the server again
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     own_lines: u16,
-    /// Where to listen for the program; any free port of this host by default
+    /// Where to listen
     #[arg(long, value_name = "ADDR:PORT", default_value_t = ANY_PORT)]
     listen: SocketAddr,
     /// Print a JSON object once it listens

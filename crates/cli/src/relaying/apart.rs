@@ -26,7 +26,7 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Through which relays another device finds this one.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RelayFlag {
-    /// Be reached through this relay or group as well; repeatable
+    /// A relay or group to be reached through as well
     #[arg(long, value_name = "RELAY")]
     relay: Vec<RelayTarget>,
 }

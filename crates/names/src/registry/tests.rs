@@ -17,6 +17,7 @@ mod mail;
 mod proposals;
 mod readers;
 mod renewals;
+mod standing;
 mod users;
 mod watching;
 

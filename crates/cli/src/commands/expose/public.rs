@@ -35,7 +35,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// What of a gateway leads here.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PublicFlags {
-    /// For anybody, by this port, host or http://HOST of a --gateway
+    /// For anybody, by this port or host of a --gateway
     #[arg(
         long,
         value_name = "PORT|HOST",

@@ -37,7 +37,7 @@ const COMMAND: &str = "gateway serve";
 // In one line, since the whole is to fit a screen.
 #[derive(Args)]
 #[command(long_about = "\
-Connect peers to hosts of the internet (private ones: --to). Publishing: `help publishing`")]
+Connect peers to hosts of the internet. Publishing: `whimbrel help publishing`")]
 #[command(after_help = after("\
 Examples:
   whimbrel gateway serve gate.home.ada@example.org --allow ID
@@ -47,7 +47,7 @@ pub(super) struct Serve {
     name: Option<Name>,
     #[command(flatten)]
     allow: AllowFlags,
-    /// Let through what is refused else: HOST, *.DOMAIN, NET; repeatable
+    /// Let through as well: HOST, *.DOMAIN or NET
     #[arg(long, value_name = "WHAT[:PORT]")]
     to: Vec<Pattern>,
     /// Let nothing else through
@@ -56,13 +56,13 @@ pub(super) struct Serve {
     /// Connections at once for one peer, and for all
     #[arg(long, value_names = ["EACH", "ALL"], num_args = 2, default_values_t = [256, 4096])]
     most: Vec<u16>,
-    /// Break a connection without a byte for so long
+    /// Break a connection idle for so long
     #[arg(long, value_name = "TIME", default_value = "124m", value_parser = duration)]
     idle: Duration,
-    /// Keep what no device has for so long, to be taken
+    /// Keep what no device has for so long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     hold: Duration,
-    /// Print a ticket: where it is; it lets nobody in without --secret
+    /// Print a ticket; alone it lets nobody in
     #[arg(long)]
     ticket: bool,
     #[command(flatten)]
@@ -73,7 +73,7 @@ pub(super) struct Serve {
     take_over: TakeOver,
     #[command(flatten)]
     paths: PathFlags,
-    /// Where to listen for GET /metrics, in Prometheus' text format
+    /// Serve GET /metrics there, for Prometheus
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     /// Print a JSON object once it can be reached

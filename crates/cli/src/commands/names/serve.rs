@@ -17,7 +17,7 @@ use crate::arguments;
 use crate::failure::Failure;
 use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
-use crate::options::{Globals, after};
+use crate::options::{Globals, LIMITS, after};
 use crate::relaying::{DRAIN, RelayFlags, admit_by_names};
 use crate::serving::Start;
 use crate::shutdown::Shutdown;
@@ -53,7 +53,7 @@ pub(crate) struct Serve {
     /// More of these, one a line; read at the start and on a reload
     #[arg(long, value_name = "FILE")]
     allow_from: Option<PathBuf>,
-    /// Who may make invitations, beside this user; repeatable
+    /// Who else may make invitations; repeatable
     #[arg(long, value_name = "ID")]
     operator: Vec<EndpointId>,
     /// New users prove their mail address: smtp://HOST[:PORT][/SENDER]
@@ -62,28 +62,28 @@ pub(crate) struct Serve {
     /// The file of names [default: ~/.local/share/whimbrel/names.redb]
     #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
     store: Option<PathBuf>,
-    /// Keep names in memory only: all are forgotten at the end
+    /// Keep names in memory, until the end
     #[arg(long)]
     ephemeral: bool,
     /// Names that one key may have
-    #[arg(long, value_name = "N", default_value_t = Limits::default().names_per_key)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().names_per_key, help_heading = LIMITS)]
     names_per_key: u64,
     /// New names that one address may register in an hour
-    #[arg(long, value_name = "N", default_value_t = Limits::default().new_names_per_hour)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().new_names_per_hour, help_heading = LIMITS)]
     new_names_per_hour: u32,
     /// Names that one key may watch
-    #[arg(long, value_name = "N", default_value_t = Limits::default().watchers_per_peer)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().watchers_per_peer, help_heading = LIMITS)]
     watches_per_key: usize,
     /// Requests of one key in a second; further ones wait
-    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second, help_heading = LIMITS)]
     requests_per_second: u32,
     /// Requests from one address (or /64) in a second
-    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address, help_heading = LIMITS)]
     requests_per_address: u32,
-    /// Another limit; repeatable (`whimbrel help service-limits`)
-    #[arg(long, value_name = "NAME=VALUE")]
+    /// Another limit; repeatable
+    #[arg(long, value_name = "NAME=VALUE", help_heading = LIMITS)]
     limit: Vec<Limit>,
-    /// Where to listen for GET /metrics, in Prometheus' text format
+    /// Serve GET /metrics there, for Prometheus
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]

@@ -28,8 +28,8 @@ const COMMAND: &str = moving::WEB;
 
 /// Serve browsers and other programs as an HTTP proxy, until stopped
 ///
-/// Each object of http:// goes over the network that the manager chooses (`whimbrel access serve`), large
-/// ones over several; each https:// connection over one. Set it for both, or use `whimbrel run`.
+/// Objects of http:// go over what the manager chooses (`whimbrel access serve`), large ones over several
+/// networks, and https:// connections over one.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -49,7 +49,7 @@ pub(crate) struct Http {
     interception: InterceptFlags,
     #[command(flatten)]
     flags: HttpFlags,
-    /// Where to listen for GET /metrics, in Prometheus' text format
+    /// Serve GET /metrics there, for Prometheus
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     /// Print a JSON object once it listens
@@ -60,10 +60,10 @@ pub(crate) struct Http {
 /// Flags of everything that has an HTTP proxy in it.
 #[derive(Args)]
 pub(crate) struct HttpFlags {
-    /// Asked for first at least, to learn a size; 0: all
+    /// Ask for so much first; 0: all
     #[arg(long, value_name = "SIZE", default_value = "14000", value_parser = size)]
     first_step: u64,
-    /// How many objects of a server come at a time; 0: all
+    /// Objects of a server at once; 0: all
     #[arg(long, value_name = "N", default_value_t = 6)]
     turns: usize,
     #[command(flatten)]

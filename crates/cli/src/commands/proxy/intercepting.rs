@@ -22,7 +22,7 @@ pub(super) struct InterceptFlags {
     /// With the key of this folder (whimbrel proxy intercept-ca)
     #[arg(long, value_name = "DIR", requires = "intercept")]
     intercept_ca: Option<PathBuf>,
-    /// Verify its servers by these CAs (PEM), not by the system's
+    /// Verify its servers by these CAs (PEM) alone
     #[arg(long, value_name = "FILE", requires = "intercept")]
     upstream_ca: Option<PathBuf>,
 }

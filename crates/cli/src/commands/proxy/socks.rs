@@ -41,7 +41,7 @@ pub(super) struct Socks {
     /// Ask who uses the proxy: a file with lines USER:PASSWORD
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
-    /// Where to listen for GET /metrics, in Prometheus' text format
+    /// Serve GET /metrics there, for Prometheus
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]

@@ -62,6 +62,25 @@ async fn a_user_reads_with_every_living_device_and_no_longer_with_a_lost_one() {
     assert!(!reads(&registry, 6).await);
 }
 
+/// A user is away for long at times; whose name lapsed is nobody's friend any more.
+#[tokio::test]
+async fn a_user_whose_record_ended_reads_until_the_name_lapses() {
+    let ben = "ben@example.org";
+    let registry = with_laptop(Readers::Only(vec![Reader::User(name(ben))])).await;
+    registry.take(&record(&key(5), ben, 1), START).await.unwrap();
+    let lapses = 300 + Limits::default().user_grace.as_secs();
+    for (now, may) in [(301, true), (lapses - 1, true), (lapses, false)] {
+        // The laptop is there all the time.
+        let word = delegation(&key(1), LAPTOP, &key(2), after(now));
+        let laptop = delegated(&key(2), LAPTOP, after(now).as_millis(), &word);
+        let readers = Readers::Only(vec![Reader::User(name(ben))]);
+        let publication = Publication { record: laptop.encode(), readers, may_be_new: &|| true };
+        registry.register(key(2).id(), publication, after(now)).await.unwrap();
+        let found = registry.lookup(&name(LAPTOP), key(5).id(), after(now)).await;
+        assert_eq!(found.is_ok(), may, "after {now} s: {found:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_watch_of_a_stranger_is_silent_and_a_readers_is_not() {
     let registry = with_laptop(Readers::Only(vec![Reader::Key(key(5).id())])).await;
