@@ -579,3 +579,7 @@ impl Watching {
         });
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
