@@ -71,6 +71,7 @@ fn exchange(breaks: &[Break], style: Cut) -> Sim {
     assert!(done, "{breaks:?} {style:?}\n{}", sim.report());
     let (by, code, _) = sim.client.close_reason().unwrap();
     assert_eq!((by, code), (ClosedBy::Local, CloseCode::application(5)));
+    assert_eq!(code.0, 0x105, "applications' own codes begin at 0x100");
     let (by, code, reason) = sim.server().close_reason().unwrap();
     assert_eq!((by, code, reason), (ClosedBy::Peer, CloseCode::application(5), "bye"));
     assert!(sim.client_app.streams[&request].saw_fin);

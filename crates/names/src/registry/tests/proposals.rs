@@ -302,3 +302,16 @@ async fn a_new_device_hears_what_it_was_given() {
         assert_eq!(seen(&registry, 6, None, after(1)).await[0].decided.as_ref().unwrap().bytes, right);
     }
 }
+
+/// Clocks differ by some minutes, and no more counts as that.
+#[tokio::test]
+async fn a_device_whose_word_is_of_the_future_has_no_say() {
+    let (registry, _) = with_users(registry()).await;
+    let asks = async |issued| {
+        let word = delegation(&key(2), "phone.bob@example.org", &key(3), issued);
+        registry.proposals(key(3).id(), Some(&word.encode()), START).await.map(|_| ())
+    };
+    assert_eq!(asks(after(300)).await, Ok(()));
+    let early = Err(NamesError::DelegationTooEarly(name("phone.bob@example.org")));
+    assert_eq!(asks(after(301)).await, early);
+}

@@ -1,5 +1,5 @@
 //! What is said to the service, and what follows its answers.
-use whimbrel_base::{Record, SecretKey};
+use whimbrel_base::{Record, SecretKey, UnixTime};
 
 use super::*;
 use crate::protocol::Decoder;
@@ -19,13 +19,17 @@ fn said(core: &Core) -> Vec<Numbered> {
 
 /// A record of key 1 that counts now.
 fn record(name: &str) -> SignedRecord {
+    ending(name, now().saturating_add(Duration::from_secs(3600)))
+}
+
+fn ending(name: &str, expires: UnixTime) -> SignedRecord {
     let key = SecretKey::from_bytes(&[1; 32]);
     let unsigned = Record {
         name: name.parse().unwrap(),
         id: key.id(),
         addrs: vec!["192.0.2.1:4433".parse().unwrap()],
         sequence: 1,
-        expires: now().saturating_add(Duration::from_secs(3600)),
+        expires,
         lifetime: Duration::from_secs(300),
         revoked: false,
     };
@@ -58,4 +62,18 @@ async fn readers_that_change_before_a_record_is_written_are_written_with_it() {
     core.set_readers(record.record().name.clone(), Readers::Only(vec![]), false).unwrap();
     let hidden = Request::Register { record: record.encode().to_vec(), readers: Readers::Only(vec![]) };
     assert_eq!(said(&core).into_iter().map(|said| said.request).collect::<Vec<_>>(), [hidden]);
+}
+
+#[tokio::test]
+async fn what_has_ended_is_not_said_again() {
+    let core = core();
+    for (name, expires, is_said) in [
+        ("old@example.org", UnixTime::from_millis(now().as_millis() - 1), false),
+        ("ada@example.org", now().saturating_add(Duration::from_secs(3600)), true),
+    ] {
+        let _request = core.state().published.want(ending(name, expires));
+        assert_eq!(core.is_wanted(), Some(is_said), "{name}");
+    }
+    core.begin_session();
+    assert_eq!(said(&core).len(), 1);
 }
