@@ -340,9 +340,14 @@ impl Path {
         self.figures.rtt().suspect_after(silence)
     }
 
-    pub(crate) fn suspect_deadline(&self, silence: Silence) -> Option<Instant> {
-        (self.is_active() && self.outgoing.in_flight() > 0)
-            .then(|| self.liveness.deadline(self.patience(silence)))
+    /// When it becomes suspect if it stays silent. Beside another path that works it costs little; on the
+    /// `only` one others are opened then, on which handshakes stand behind what has queued.
+    pub(crate) fn suspect_deadline(&self, silence: Silence, only: bool) -> Option<Instant> {
+        let patience = self.patience(silence);
+        (self.is_active() && self.outgoing.in_flight() > 0).then(|| match only {
+            true => self.liveness.lenient_deadline(patience),
+            false => self.liveness.deadline(patience),
+        })
     }
 
     /// When to stop waiting for what is missing on a path that retires.

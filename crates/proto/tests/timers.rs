@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::simulation::tcp::Link;
 use crate::simulation::{Cut, Options, Sim, ms, secs};
-use whimbrel_proto::{Config, Event, PathId, PathState, Side, Timeouts};
+use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, Side, Timeouts};
 
 const PATH: PathId = PathId(0);
 
@@ -94,6 +95,61 @@ fn the_carriers_own_progress_puts_suspicion_off() {
     assert!(!sim.client_events.contains(&Event::PathSuspect(PATH)));
     sim.advance(ms(500));
     assert!(sim.client_events.contains(&Event::PathSuspect(PATH)));
+}
+
+/// A download's slow start fills the queue of a slow link within a second: a round trip takes many times what
+/// it took, and nothing is wrong.
+#[test]
+fn who_is_heard_on_the_only_path_behind_a_queue_that_grows_is_not_suspected() {
+    for kbit in [500, 1000, 2000] {
+        let packet = Duration::from_micros(1514 * 8 * 1000 / kbit);
+        let link = Link { rate: kbit * 1000, queue: packet * 40, ..Link::new(1, 38) };
+        let mut sim = Sim::over(Options { capacity: 6 << 10, ..Options::default() }, &[link]);
+        let id = sim.open(Side::Client).unwrap();
+        sim.advance(secs(1));
+        sim.server_accepts();
+        for _ in 0..1000 {
+            sim.write(Side::Server, id, 64 << 10);
+            sim.advance(ms(10));
+            sim.read_all(Side::Client);
+        }
+        for events in [&sim.client_events, &sim.server_events] {
+            assert!(!events.contains(&Event::PathSuspect(PATH)), "at {kbit} kbit/s");
+        }
+        // One that falls silent is suspected all the same.
+        sim.cut(0, Cut::Silent);
+        let took = suspected_after(&mut sim);
+        assert!(took < secs(5), "{took:?} at {kbit} kbit/s");
+    }
+}
+
+/// What a carrier hears and cannot read yet counts for a while, on the only path alone.
+#[test]
+fn the_carriers_own_hearing_puts_suspicion_off_for_a_while_on_the_only_path() {
+    for beside in [false, true] {
+        let config = Config { handover: HandoverMode::Full, ..Config::default() };
+        let (mut sim, id) = steady(Options { client: config.clone(), server: config, ..Options::default() });
+        if beside {
+            sim.dial();
+            sim.advance(secs(1));
+        }
+        let patience = {
+            sim.stall(0, true);
+            sim.write(Side::Client, id, 100);
+            sim.pump();
+            sim.client.suspect_deadline(PATH).unwrap() - sim.now
+        };
+        let start = sim.now;
+        while !sim.client_events.contains(&Event::PathSuspect(PATH)) {
+            let now = sim.now;
+            sim.client.carrier_heard(PATH, now);
+            sim.advance(ms(10));
+            assert!(sim.now < start + secs(60), "never suspected");
+        }
+        let took = sim.now - start;
+        let expected = if beside { patience } else { patience * 6 };
+        assert!(took.abs_diff(expected) <= ms(20), "{took:?}, not {expected:?}");
+    }
 }
 
 /// Outside knowledge that is older than ours changes nothing.

@@ -127,6 +127,8 @@ pub struct CarrierStats {
     pub lost: u64,
     /// Time since the peer last acknowledged anything; `None` if it never did.
     pub since_ack: Option<Duration>,
+    /// Time since anything came from it, also what cannot be read yet; `None` if the carrier cannot tell.
+    pub since_heard: Option<Duration>,
     /// Retransmission timeouts since it last acknowledged anything new.
     pub timeouts: u32,
 }
@@ -138,6 +140,11 @@ impl CarrierStats {
         // repeat old acknowledgements.
         let tells = self.extent == Extent::EndToEnd && self.timeouts == 0;
         self.since_ack.filter(|_| tells)
+    }
+
+    /// Time since the peer itself was heard; `None` if the carrier cannot tell.
+    pub(crate) fn since_peer_heard(&self) -> Option<Duration> {
+        self.since_heard.filter(|_| self.extent == Extent::EndToEnd)
     }
 }
 
@@ -200,8 +207,21 @@ mod tests {
         let since_peer_ack = |extent, since_ack, timeouts| {
             let (srtt, rttvar) = (Duration::from_millis(20), Duration::ZERO);
             let (cwnd, unsent, delivery_rate, lost) = (14_600, 0, 0, 0);
-            CarrierStats { extent, srtt, rttvar, cwnd, unsent, delivery_rate, lost, since_ack, timeouts }
-                .since_peer_ack()
+            let since_heard = since_ack;
+            let stats = CarrierStats {
+                extent,
+                srtt,
+                rttvar,
+                cwnd,
+                unsent,
+                delivery_rate,
+                lost,
+                since_ack,
+                since_heard,
+                timeouts,
+            };
+            assert_eq!(stats.since_peer_heard(), since_heard.filter(|_| extent == Extent::EndToEnd));
+            stats.since_peer_ack()
         };
         assert_eq!(since_peer_ack(Extent::EndToEnd, ack, 0), ack);
         assert_eq!(since_peer_ack(Extent::EndToEnd, ack, 1), None, "it may repeat an old acknowledgement");

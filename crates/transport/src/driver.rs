@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Sleep, sleep_until};
 
-use crate::carrier::{Flow, PathError, Worked};
+use crate::carrier::{CarrierStats, Flow, PathError, Worked};
 use crate::shared::Shared;
 
 /// How long the other side may take to close its end, once the connection is over.
@@ -162,6 +162,13 @@ impl Driver {
             let stats = if due { path.stats() } else { None };
             if due {
                 path.falls_silent(now, stats.as_ref().and_then(|stats| stats.since_ack));
+            }
+            if let Some(at) = stats
+                .as_ref()
+                .and_then(CarrierStats::since_peer_heard)
+                .and_then(|ago| now.checked_sub(ago + TIMER_SLACK))
+            {
+                self.shared.lock().engine.carrier_heard(path.id, at);
             }
             if let Some(ago) = stats.and_then(|stats| stats.since_peer_ack())
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.

@@ -485,6 +485,14 @@ impl Connection {
         }
     }
 
+    /// The carrier of `id` heard the other end at `at`, and perhaps nothing new: a part of something large, or
+    /// what stands behind a loss.
+    pub fn carrier_heard(&mut self, id: PathId, at: Instant) {
+        if let Some(path) = self.paths.get_mut(id) {
+            path.liveness.hear(at);
+        }
+    }
+
     /// Server: the carrier of `id` would not have come up if nothing of this side reached the peer (TCP's
     /// handshake does not end, QUIC's with early data may not have begun). Until this is said, or something
     /// is acknowledged on it, the path carries nothing while another one works.

@@ -21,7 +21,7 @@ impl Connection {
         if self.is_closed() && !self.session.ending.owes_farewell() {
             return next;
         }
-        let silence = self.silence();
+        let (silence, only) = (self.silence(), self.has_one_path());
         next = sooner(next, self.pacing.deadline());
         next = sooner(next, self.reach_deadline());
         next = sooner(next, self.session.messages.sender.deadline().and_then(|at| self.clock.at(at)));
@@ -29,7 +29,7 @@ impl Connection {
             next = sooner(next, path.incoming.deadline());
             next = sooner(next, path.datagrams.arriving.deadline());
             next = sooner(next, path.datagrams.leaving.deadline(path.patience(silence)));
-            next = sooner(next, path.suspect_deadline(silence));
+            next = sooner(next, path.suspect_deadline(silence, only));
             next = sooner(next, path.retire_deadline());
             next = sooner(next, self.keepalive_deadline(path));
         }
@@ -94,11 +94,12 @@ impl Connection {
 
     fn due_actions(&self, now: Instant) -> Vec<(PathId, Action)> {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let (silence, only) = (self.silence(), self.has_one_path());
         self.paths
             .iter()
             .filter(|(_, path)| path.is_live())
             .filter_map(|(id, path)| {
-                if due(path.suspect_deadline(self.silence())) {
+                if due(path.suspect_deadline(silence, only)) {
                     return Some((id, Action::Suspect));
                 }
                 if due(path.retire_deadline()) {
@@ -130,7 +131,12 @@ impl Connection {
     #[must_use]
     pub fn suspect_deadline(&self, id: PathId) -> Option<Instant> {
         let path = self.paths.get(id)?;
-        path.suspect_deadline(self.silence()).or_else(|| path.retire_deadline())
+        path.suspect_deadline(self.silence(), self.has_one_path()).or_else(|| path.retire_deadline())
+    }
+
+    /// Whether no more than one path works.
+    fn has_one_path(&self) -> bool {
+        self.paths.values().filter(|path| path.is_active()).nth(1).is_none()
     }
 
     fn keepalive_deadline(&self, path: &Path) -> Option<Instant> {

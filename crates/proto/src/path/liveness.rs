@@ -2,6 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+/// So many times as long as one that is silent may a path be without an acknowledgement on which the peer is
+/// heard: slow start doubles what a queue takes in each round trip, and the estimate follows after some.
+const HEARD: u32 = 6;
+
 /// When a path last showed that it works.
 #[derive(Debug)]
 pub(crate) struct Liveness {
@@ -59,9 +63,9 @@ impl Liveness {
         self.progress = self.progress.max(at);
     }
 
-    /// Something came.
-    pub(crate) fn hear(&mut self, now: Instant) {
-        self.heard = now;
+    /// Something came at `at`.
+    pub(crate) fn hear(&mut self, at: Instant) {
+        self.heard = self.heard.max(at);
     }
 
     /// Stream data came.
@@ -124,6 +128,13 @@ impl Liveness {
     /// When the silence has lasted for `patience`.
     pub(crate) fn deadline(&self, patience: Duration) -> Instant {
         self.progress + patience
+    }
+
+    /// The same for a peer whose every word counts: as long as it is heard a queue has grown before it, more
+    /// likely than that the path carries one way only. Within limits, as that happens too.
+    pub(crate) fn lenient_deadline(&self, patience: Duration) -> Instant {
+        let most = self.progress + patience * HEARD;
+        (self.heard + patience).clamp(self.deadline(patience), most)
     }
 
     /// The path retires: a silence longer than `patience` ends it, or, if only the peer has to finish, one

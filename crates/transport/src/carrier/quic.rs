@@ -338,6 +338,7 @@ impl QuicCarrier {
             delivery_rate: figures.delivery_rate,
             lost: path.lost_packets,
             since_ack: figures.last_ack.map(|at| at.elapsed()),
+            since_heard: figures.last_ack.map(|at| at.elapsed()),
             // QUIC acknowledges what is new only.
             timeouts: 0,
         }

@@ -24,9 +24,15 @@ pub(crate) fn tcp_stats(socket: &impl AsFd, extent: Extent) -> io::Result<Carrie
         unsent: u64::from(info.tcpi_notsent_bytes),
         delivery_rate: info.tcpi_delivery_rate,
         lost: u64::from(info.tcpi_total_retrans),
-        since_ack: Some(Duration::from_millis(u64::from(info.tcpi_last_ack_recv))),
+        since_ack: Some(millis(info.tcpi_last_ack_recv)),
+        // Of what is behind a loss the kernel notes that it came with an acknowledgement, old as that may be.
+        since_heard: Some(millis(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv))),
         timeouts: u32::from(info.tcpi_retransmits),
     })
+}
+
+fn millis(count: u32) -> Duration {
+    Duration::from_millis(u64::from(count))
 }
 
 /// Whether the other end's kernel has yet to acknowledge something that was sent.
