@@ -299,6 +299,10 @@ mod tests {
         pins.learn(&record("web.ada@example.org", &ada, 7, None), NOW).unwrap();
         let error = pins.learn(&record("web.ada@example.org", &ada, 6, None), NOW).unwrap_err();
         assert!(matches!(error, TrustError::OldRecord { seen: 7, offered: 6, .. }), "{error}");
+        // Nor one that is newer than the first that was seen.
+        pins.learn(&record("web.ada@example.org", &ada, 9, None), NOW).unwrap();
+        let error = pins.learn(&record("web.ada@example.org", &ada, 8, None), NOW).unwrap_err();
+        assert!(matches!(error, TrustError::OldRecord { seen: 9, offered: 8, .. }), "{error}");
     }
 
     #[test]

@@ -33,6 +33,23 @@ async fn a_heartbeat_extends_a_records_life() {
     assert_eq!(unknown, Err(NamesError::NotFound(name("x@y"))));
 }
 
+/// A machine that is there each day keeps its name, however long ago it published.
+#[tokio::test]
+async fn a_heartbeat_keeps_a_devices_name_for_its_owner() {
+    const DAY: u64 = 86_400;
+    let registry = registry();
+    registry.take(&record(&key(1), USER, 1), START).await.unwrap();
+    let word = delegation(&key(1), LAPTOP, &key(2), START);
+    registry.take(&delegated(&key(2), LAPTOP, 1, &word), START).await.unwrap();
+    for beat in (1..=600).map(|n| n * 299) {
+        registry.heartbeat(&name(LAPTOP), key(2).id(), after(beat)).await.unwrap();
+    }
+    let last = 600 * 299;
+    let lapses = last + 300 + 30 * DAY;
+    assert_eq!(registry.sweep(after(lapses - 1)).await, Ok(0));
+    assert_eq!(registry.sweep(after(lapses)).await, Ok(1));
+}
+
 #[tokio::test]
 async fn an_expired_name_stays_its_owners_for_the_grace_period() {
     let registry = registry();
