@@ -209,10 +209,18 @@ fn a_path_alone_is_given_chunks_that_fit_its_window_while_that_grows() {
     }
 }
 
+/// Of two paths with one delay the faster one has a large message sooner.
+#[test]
+fn a_message_in_datagrams_takes_as_long_as_its_bytes() {
+    let path = PathSnapshot { rate: Some(100_000), datagram: Some(ms(10)), ..idle(false) };
+    let longer = path.message_arrival(10_000) - path.message_arrival(0);
+    assert!(longer.abs_diff(ms(100)) < ms(1), "{longer:?}");
+}
+
 #[test]
 fn names_are_read_back() {
     for kind in SchedulerKind::ALL {
-        assert_eq!(kind.name().parse(), Ok(kind));
+        assert_eq!(kind.to_string().parse(), Ok(kind));
     }
     let error = "fastest".parse::<SchedulerKind>().unwrap_err();
     assert!(error.to_string().contains("earliest-arrival"), "{error}");
