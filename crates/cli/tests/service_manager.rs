@@ -202,8 +202,11 @@ fn a_reload_of_the_name_service_changes_who_may_register() {
 #[test]
 fn without_a_service_manager_a_hangup_ends_the_command() {
     let (world, _names) = World::with_names();
+    // Whoever runs the tests by nohup has it ignored, and so have all programs below.
+    let default = ["--default-signal=HUP", PROGRAM];
     let args = ["expose", "web.a@example.org", "--to", "127.0.0.1:1", "--allow", "any", "--json"];
-    let mut expose = world.start("a", &args);
+    let mut expose =
+        Process::start(&mut world.command_of("env".as_ref(), "a", &[&default[..], &args].concat()));
     expose.next_json();
     expose.signal(Signal::HUP);
     assert_eq!(expose.finish(LIMIT).status.code(), None);

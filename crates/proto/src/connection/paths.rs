@@ -485,8 +485,8 @@ impl Connection {
         }
     }
 
-    /// The carrier of `id` heard the other end at `at`, and perhaps nothing new: a part of something large, or
-    /// what stands behind a loss.
+    /// The carrier of `id` heard the other end at `at`, and perhaps nothing that can be read yet: a part of
+    /// something large, or what stands behind a loss.
     pub fn carrier_heard(&mut self, id: PathId, at: Instant) {
         if let Some(path) = self.paths.get_mut(id) {
             path.liveness.hear(at);
