@@ -128,7 +128,7 @@ pub(crate) struct ReachFlags {
     /// Relays of a group at once, 1 to 4
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     relays: u8,
-    /// ADDR[:PORT] as well, or `router`'s port, or `public` ones alone
+    /// ADDR[:PORT] as well; `router`: a port of it; `public`: no private addresses
     #[arg(long, value_name = "WHERE")]
     advertise: Vec<Elsewhere>,
 }

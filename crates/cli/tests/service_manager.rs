@@ -202,7 +202,7 @@ fn a_reload_of_the_name_service_changes_who_may_register() {
 #[test]
 fn without_a_service_manager_a_hangup_ends_the_command() {
     let (world, _names) = World::with_names();
-    // Whoever runs the tests by nohup has it ignored, and so have all programs below.
+    // Below nohup(1) it is ignored, which programs inherit.
     let default = ["--default-signal=HUP", PROGRAM];
     let args = ["expose", "web.a@example.org", "--to", "127.0.0.1:1", "--allow", "any", "--json"];
     let mut expose =
