@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Sleep, sleep_until};
 
-use crate::carrier::{CarrierStats, Flow, PathError, Worked};
+use crate::carrier::{Flow, PathError, Worked};
 use crate::shared::Shared;
 
 /// How long the other side may take to close its end, once the connection is over.
@@ -163,18 +163,14 @@ impl Driver {
             if due {
                 path.falls_silent(now, stats.as_ref().and_then(|stats| stats.since_ack));
             }
-            if let Some(at) = stats
-                .as_ref()
-                .and_then(CarrierStats::since_peer_heard)
-                .and_then(|ago| now.checked_sub(ago + TIMER_SLACK))
-            {
-                self.shared.lock().engine.carrier_heard(path.id, at);
+            let Some(stats) = stats else { continue };
+            // Only what came since counts: the carrier may have heard more than the engine.
+            let at = |ago| now.checked_sub(ago + TIMER_SLACK);
+            if let Some(heard) = stats.since_peer_heard().and_then(at) {
+                self.shared.lock().engine.carrier_heard(path.id, heard);
             }
-            if let Some(ago) = stats.and_then(|stats| stats.since_peer_ack())
-                // Only what was acknowledged since counts: the carrier may have heard more than the engine.
-                && let Some(at) = now.checked_sub(ago + TIMER_SLACK)
-            {
-                self.shared.lock().engine.carrier_progress(path.id, at);
+            if let Some(acknowledged) = stats.since_peer_ack().and_then(at) {
+                self.shared.lock().engine.carrier_progress(path.id, acknowledged);
             }
         }
         self.shared.with(|state| state.engine.handle_timeout(now));
