@@ -60,9 +60,8 @@ configuration file limit = [\"NAME=VALUE\"]. An address is an IP address, or a /
         put(&mut text, [name, &get(&defaults).to_string(), &format!("{least} to {most}"), what]);
     }
     text + "\n\
-With options of their own: --names-per-key, --new-names-per-hour, --watches-per-key, --requests-per-second,
---requests-per-address. Fixed: 64 renewals, 16 appointments and 32 open requests a user, 64 connections a
-key, 32 readers a record, 10000 invitations that wait; 512 KiB of batches a user, 32 a key, 65536 in all."
+Fixed: 64 renewals, 16 appointments and 32 open requests a user, 64 connections a key, 32 readers a record,
+10000 invitations that wait; 512 KiB of batches a user, 32 a key, 65536 in all."
 }
 
 fn put(text: &mut String, [name, default, range, what]: [&str; 4]) {

@@ -53,7 +53,7 @@ pub(crate) struct Serve {
     /// More of these, one a line; read at the start and on a reload
     #[arg(long, value_name = "FILE")]
     allow_from: Option<PathBuf>,
-    /// Who else may make invitations; repeatable
+    /// Others who may make invitations; repeatable
     #[arg(long, value_name = "ID")]
     operator: Vec<EndpointId>,
     /// New users prove their mail address: smtp://HOST[:PORT][/SENDER]

@@ -1,7 +1,6 @@
-//! Who has a name of a domain, and which record tells where a key is.
+//! Which keys have a name of a domain, and which record of a key is the newest.
 use super::*;
 
-/// By their own names, and no others'.
 async fn has_name_of(registry: &Registry, who: u8, domain: &str, now: UnixTime) -> bool {
     registry.has_name_of(key(who).id(), &domain.parse().unwrap(), now).await.unwrap()
 }
