@@ -95,7 +95,10 @@ impl Send {
                 acked.insert(last..this.end);
             }
         }
-        let beyond = acked.overlaps(&(this.end..u64::MAX)) || acked.overlaps(&(0..acked_to));
+        // What the peer has from `acked_to` on would count as before it: written down again it would be
+        // neither among the bytes nor among those that were left out.
+        let beyond =
+            acked.overlaps(&(this.end..u64::MAX)) || acked.overlaps(&(0..acked_to.saturating_add(1)));
         // What was given up counts as acknowledged, sent or not.
         let ahead = next < acked_to && this.reset.is_none();
         if ahead || next > this.end || beyond {
@@ -214,6 +217,26 @@ mod tests {
         for length in (0..bytes.len()).step_by(997) {
             assert!(read(&bytes[..length], 10_000).is_err(), "{length} of {} bytes", bytes.len());
         }
+    }
+
+    /// Another owner may have written it, so that what is written down next could not be read.
+    #[test]
+    fn what_the_peer_has_begins_behind_a_gap() {
+        let written = |island: u64| {
+            let mut bytes = Vec::new();
+            // Acknowledged and sent up to here, the most that may be sent, and no end.
+            snapshot::numbers(&mut bytes, [10, 30, 1000, 0]);
+            let no_code = 0;
+            snapshot::numbers(&mut bytes, [no_code, no_code]);
+            snapshot::flag(&mut bytes, false);
+            snapshot::numbers(&mut bytes, [1, island, 20, 30]);
+            snapshot::flag(&mut bytes, true);
+            snapshot::number(&mut bytes, 20);
+            bytes.extend_from_slice(&[7; 20]);
+            bytes
+        };
+        assert_eq!(read(&written(11), 100).map(|send| send.held()), Ok(20));
+        assert_eq!(read(&written(10), 100).err(), Some(DecodeError::Invalid("offsets of a stream")));
     }
 
     #[test]
