@@ -203,10 +203,43 @@ fn a_path_alone_is_given_chunks_that_fit_its_window_while_that_grows() {
             decide(kind.scheduler(), [path].into_iter().collect(), path.id, waiting)
         };
         // 20 ms of an initial window of 14 000 bytes a round trip are too little for a segment.
-        assert_eq!(chosen(slow(true), ENDLESS), Choice::Send(2 * 1460), "{kind}");
+        assert_eq!(chosen(slow(true), ENDLESS), Choice::Send(2 * 1400), "{kind}");
         assert_eq!(chosen(slow(false), ENDLESS), Choice::Send(16 * 1024), "{kind}");
         assert_eq!(chosen(slow(false), 0), Choice::Leave, "{kind}");
     }
+}
+
+/// Bytes of the segments in which 10 000 bytes leave on a path of so many Mbit/s on which nothing is under way.
+fn segments_on_an_empty_path(mbit: u64) -> Vec<usize> {
+    let mut sim = Sim::over(Options::default(), &[Link::new(mbit, 20)]);
+    let id = sim.open(Side::Client).unwrap();
+    for _ in 0..1000 {
+        sim.write(Side::Client, id, 16 * 1024);
+        sim.advance(ms(2));
+        sim.read_all(Side::Server);
+    }
+    for _ in 0..2 {
+        sim.advance(secs(5));
+        sim.read_all(Side::Server);
+    }
+    sim.advance(secs(1));
+    assert_eq!(sim.client.write(id, &[7; 10_000]), Ok(10_000));
+    let path = sim.client.paths()[0].id;
+    let segment = |sim: &mut Sim| {
+        let mut wire = Vec::new();
+        sim.client.poll_transmit(sim.now, path, &mut wire).then_some(wire.len())
+    };
+    std::iter::from_fn(|| segment(&mut sim)).collect()
+}
+
+/// A segment is read once all of it is there.
+#[test]
+fn what_begins_on_an_empty_slow_path_leaves_as_one_packet_and_goes_on_in_twos() {
+    let slow = segments_on_an_empty_path(1);
+    let [first, second, ..] = slow[..] else { panic!("there is more than {slow:?}") };
+    assert!((1200..1350).contains(&first) && (2800..2850).contains(&second), "{first} and {second} bytes");
+    // 2 ms of this path are more than all of it.
+    assert!(segments_on_an_empty_path(50)[0] > 10_000);
 }
 
 /// Of two paths with one delay the faster one has a large message sooner.

@@ -8,7 +8,7 @@ use crate::handover::{HandoverMode, Priority};
 use crate::ids::PathId;
 use crate::message::turns::Levels;
 use crate::path::{First, Path};
-use crate::scheduler::{self, Choice, PathSnapshot, SchedulerKind, Snapshots};
+use crate::scheduler::{self, Choice, PathSnapshot, SMALL_CHUNK, SchedulerKind, Snapshots};
 
 /// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet,
 /// three times as much may be sent as came from there (RFC 9000 §8.1).
@@ -99,13 +99,15 @@ impl Connection {
 
     /// A path that takes over from others has a small window: what arrives in one round trip should be whole.
     /// Over QUIC a server may not even send as much as that at first. Later a slow path should not be busy
-    /// with one stream for long while another begins.
+    /// with one stream for long while another begins; and what goes on one that is empty leaves as one packet,
+    /// which is read before the second one is there.
     fn lone_chunk(&self, id: PathId) -> u64 {
-        match self.paths.get(id) {
-            Some(path) if id.0 > 0 && path.figures.rate().is_none() => FIRST_CHUNK,
-            Some(path) => path.figures.chunk(),
-            None => 0,
+        let Some(path) = self.paths.get(id) else { return 0 };
+        let (is_slow, is_empty) = (path.figures.chunk() == SMALL_CHUNK, path.outgoing.in_flight() == 0);
+        if (id.0 > 0 && path.figures.rate().is_none()) || (is_slow && is_empty) {
+            return FIRST_CHUNK;
         }
+        path.figures.chunk()
     }
 
     /// Handover mode `single`: stream data goes on the newest path that is not suspect. As long as none is
