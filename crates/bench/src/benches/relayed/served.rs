@@ -106,8 +106,8 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Reserves, and keeps [`SPARES`] spares for `served`, dialled from `ip`.
-    pub(super) async fn get(relay: EndpointAddr, ip: IpAddr, served: Arc<Served>) -> Result<Self> {
+    /// Reserves, and keeps [`SPARES`] spares for `served`.
+    pub(super) async fn get(relay: EndpointAddr, served: Arc<Served>) -> Result<Self> {
         let key = SecretKey::generate();
         let endpoint = Endpoint::builder().secret_key(key.clone()).bind().await?;
         let at = *relay.addrs.first().context("the relay has no address")?;
@@ -121,8 +121,7 @@ impl Reservation {
             other => bail!("no reservation: {other:?}"),
         };
         let token = token_of(key.id(), &salt);
-        let offers =
-            Arc::new(Offers { key: Key::new(&reserved.key), token, at, ip, numbers: AtomicU64::new(0) });
+        let offers = Arc::new(Offers { key: Key::new(&reserved.key), token, at, numbers: AtomicU64::new(0) });
         let mut spares = JoinSet::new();
         for _ in 0..SPARES {
             let (offers, served) = (offers.clone(), served.clone());
@@ -147,14 +146,15 @@ struct Offers {
     key: Key,
     token: RelayToken,
     at: SocketAddr,
-    ip: IpAddr,
     numbers: AtomicU64,
 }
 
 impl Offers {
     /// Offers a spare, and waits for its client.
     async fn wait(&self) -> Result<TcpStream> {
-        let mut stream = dial(self.ip, self.at).await?;
+        // From whichever address the system takes, as servers do that may use all of them.
+        let mut stream = TcpStream::connect(self.at).await?;
+        stream.set_nodelay(true)?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let offer = Offer { token: self.token, origin: 1, number };
         stream.write_all(&offer.encode(&self.key)).await?;

@@ -115,7 +115,7 @@ impl Stage {
         let [to_client, to_server] = chain.relay_ips.map(|ip| SocketAddr::new(ip, ready.port));
         let served = Served::new(hello(NAME).len());
         let at = EndpointAddr::new(ready.id.parse()?, [to_server]);
-        let reserving = Reservation::get(at, chain.server_ip, served.clone());
+        let reserving = Reservation::get(at, served.clone());
         let reservation = chain.server.wait("reserve", reserving)??;
         let first = hello(&reservation.token.to_string()).into();
         Ok(Self {
