@@ -1,6 +1,7 @@
 //! All tests of this crate in one program, which is built in a fraction of the time that a program for each
 //! file takes.
 
+mod by_answer;
 mod gateway;
 #[path = "support/http2.rs"]
 mod http2;
@@ -27,6 +28,8 @@ mod intercept_http2;
 mod intercept_lost_network;
 mod intercept_moving;
 mod intercept_networks;
+#[path = "support/multipath.rs"]
+mod multipath;
 #[path = "support/networks.rs"]
 mod networks;
 mod publishing;

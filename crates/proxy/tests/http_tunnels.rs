@@ -2,18 +2,19 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+use crate::multipath::{self, listed};
 use crate::networks::{FAR, Object, World};
 use crate::support::{LIMIT, read_head, status};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use whimbrel_lab::{MptcpUse, require, skip};
+use whimbrel_lab::require;
 use whimbrel_multiaccess::protocol::{Answer, Decided, Protocol};
 use whimbrel_proxy::HttpProxy;
 
 /// A tunnel to a server, through the proxy.
-fn tunnel(world: &World, to: SocketAddr) -> TcpStream {
+pub(crate) fn tunnel(world: &World, to: SocketAddr) -> TcpStream {
     let mut stream = world.connect();
     stream.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes()).unwrap();
     let head = read_head(&mut stream).unwrap();
@@ -126,13 +127,7 @@ fn a_tunnel_goes_the_way_that_fits_what_came_in_the_last_one_to_the_same_server(
 
 /// A server of Multipath TCP that sends back what comes.
 fn echo(world: &World) -> SocketAddr {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let listener: TcpListener = world.server.run(|| {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).unwrap();
-        socket.bind(&SocketAddr::new(FAR, 0).into()).unwrap();
-        socket.listen(16).unwrap();
-        socket.into()
-    });
+    let listener = multipath::listener(world);
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
@@ -146,28 +141,14 @@ fn echo(world: &World) -> SocketAddr {
     address
 }
 
-/// What `ss` lists on the server's host of connections from this port.
-fn listed(world: &World, kind: &str, port: u16) -> Vec<String> {
-    let port = format!(":{port}");
-    let filter = [kind, "-nH", "state", "established", "sport", "=", &port];
-    let output = world.server.command("ss").args(filter).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
-}
-
 #[test]
 fn a_tunnel_runs_over_multipath_tcp_and_over_both_links_where_the_policy_says_so() {
     if !require!() {
         return;
     }
     let world = World::new(&[(5, 20), (5, 20)], "[policy]\nname = \"mptcp\"");
-    if let Err(error) = world.client.allow_mptcp(2) {
-        return skip("a tunnel over Multipath TCP", format!("the kernel has no MPTCP: {error}"));
-    }
-    world.server.allow_mptcp(2).unwrap();
-    for (id, link) in (1_u8..).zip(&world.links) {
-        let (address, end) = (IpAddr::from([10, 0, id - 1, 1]), link.end(&world.client));
-        world.client.add_mptcp_endpoint(id, address, end.name(), MptcpUse::Subflow).unwrap();
+    if !multipath::is_allowed(&world, "a tunnel over Multipath TCP") {
+        return;
     }
     let server = echo(&world);
     let deciding = decisions(&world, 1);
