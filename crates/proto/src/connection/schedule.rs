@@ -10,8 +10,8 @@ use crate::message::turns::Levels;
 use crate::path::{First, Path};
 use crate::scheduler::{self, Choice, PathSnapshot, SMALL_CHUNK, SchedulerKind, Snapshots};
 
-/// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet,
-/// three times as much may be sent as came from there (RFC 9000 §8.1).
+/// Before anything was acknowledged on a further path, and on an empty slow one: one packet. To an address
+/// that is not proven yet, three times as much may be sent as came from there (RFC 9000 §8.1).
 const FIRST_CHUNK: u64 = 1200;
 /// A path that is slower by so little is as good.
 const AS_QUICK: Duration = Duration::from_millis(2);
@@ -103,11 +103,10 @@ impl Connection {
     /// which is read before the second one is there.
     fn lone_chunk(&self, id: PathId) -> u64 {
         let Some(path) = self.paths.get(id) else { return 0 };
-        let (is_slow, is_empty) = (path.figures.chunk() == SMALL_CHUNK, path.outgoing.in_flight() == 0);
-        if (id.0 > 0 && path.figures.rate().is_none()) || (is_slow && is_empty) {
-            return FIRST_CHUNK;
-        }
-        path.figures.chunk()
+        let chunk = path.figures.chunk();
+        let (is_slow, is_empty) = (chunk == SMALL_CHUNK, path.outgoing.in_flight() == 0);
+        let is_new = id.0 > 0 && path.figures.rate().is_none();
+        if is_new || (is_slow && is_empty) { FIRST_CHUNK } else { chunk }
     }
 
     /// Handover mode `single`: stream data goes on the newest path that is not suspect. As long as none is
