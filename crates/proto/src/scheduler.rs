@@ -27,8 +27,8 @@ const WAIT: f64 = 0.5;
 const MOST_ROUNDS: f64 = 20.0;
 /// Largest chunk.
 pub(crate) const CHUNK: u64 = 16 * 1024;
-/// Smallest chunk that is worth a segment of its own: with its record it fills two packets. A little more, and
-/// each had a third one, which counts as much in a window of packets.
+/// Smallest chunk that is worth a segment of its own: with its record it fills two packets. A little
+/// more, and each had a third one, which counts as much in a window of packets.
 pub(crate) const SMALL_CHUNK: u64 = 2 * 1400;
 /// A chunk should not keep a slow path busy for longer, so that its end is not waited for.
 const CHUNK_TIME: Duration = Duration::from_millis(20);

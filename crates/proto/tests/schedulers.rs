@@ -209,7 +209,8 @@ fn a_path_alone_is_given_chunks_that_fit_its_window_while_that_grows() {
     }
 }
 
-/// Bytes of the segments in which 10 000 bytes leave on a path of so many Mbit/s on which nothing is under way.
+/// Bytes of the segments in which 10 000 bytes leave on a path of so many Mbit/s, on which nothing is
+/// under way.
 fn segments_on_an_empty_path(mbit: u64) -> Vec<usize> {
     let mut sim = Sim::over(Options::default(), &[Link::new(mbit, 20)]);
     let id = sim.open(Side::Client).unwrap();

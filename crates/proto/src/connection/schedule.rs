@@ -97,10 +97,10 @@ impl Connection {
         }
     }
 
-    /// A path that takes over from others has a small window: what arrives in one round trip should be whole.
-    /// Over QUIC a server may not even send as much as that at first. Later a slow path should not be busy
-    /// with one stream for long while another begins; and what goes on one that is empty leaves as one packet,
-    /// which is read before the second one is there.
+    /// A path that takes over from others has a small window: what arrives in one round trip should be
+    /// whole. Over QUIC a server may not even send as much as that at first. Later a slow path should not
+    /// be busy with one stream for long while another begins; and what goes on one that is empty leaves as
+    /// one packet, which is read before the second one is there.
     fn lone_chunk(&self, id: PathId) -> u64 {
         let Some(path) = self.paths.get(id) else { return 0 };
         let chunk = path.figures.chunk();
