@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::homes::gateway::{Gateway, HTTPS, homes_behind};
+use crate::homes::gateway::{Gateway, HTTPS, homes_as};
 use crate::homes::{Carriers, Homes, Plan, direct, is_direct};
 use crate::lab_support::net::Family;
 use crate::lab_support::traffic::{Server, Transfer, Way};
@@ -24,6 +24,8 @@ const LANES: usize = 4;
 const MANY_LANES: usize = 8;
 /// A run that is not about bytes.
 const LITTLE: u64 = 1 << 20;
+/// More is a matter of minutes.
+const MUCH: u64 = 64 << 20;
 /// Where the server listens whose port is passed on.
 const PORT: u16 = 4433;
 
@@ -104,13 +106,16 @@ impl Cell {
         }
     }
 
-    fn homes(self) -> Homes {
+    /// `size`: how much goes through them.
+    fn homes(self, size: u64) -> Homes {
+        // A frame at a time, the machine would be busy with waking the links' threads.
+        let plan = Plan { grain: if size > MUCH { ms(1) } else { Duration::ZERO }, ..Plan::default() };
         match self {
-            Self::Pair(client, server) => homes_behind([client, server]),
-            Self::Public => Homes::new(2),
-            Self::Mapped => Homes::new(1),
+            Self::Pair(client, server) => homes_as(plan, [client, server]),
+            Self::Public => Homes::build(Plan { relays: 2, ..plan }),
+            Self::Mapped => Homes::build(plan),
             Self::Neighbours { hairpins } => {
-                let homes = Homes::build(Plan { carriers: Carriers::Shared, ..Plan::default() });
+                let homes = Homes::build(Plan { carriers: Carriers::Shared, ..plan });
                 homes.gateways.iter().for_each(|nat| nat.set_kind(NatKind::PortRestricted).unwrap());
                 homes.carriers[0].set_kind(NatKind::FullCone).unwrap();
                 if hairpins {
@@ -118,9 +123,9 @@ impl Cell {
                 }
                 homes
             }
-            Self::Ipv6 => Homes::build(Plan { family: Family::V6, ..Plan::default() }),
+            Self::Ipv6 => Homes::build(Plan { family: Family::V6, ..plan }),
             Self::ShortLived => {
-                let homes = homes_behind([Gateway::Nat(NatKind::PortRestricted); 2]);
+                let homes = homes_as(plan, [Gateway::Nat(NatKind::PortRestricted); 2]);
                 homes.gateways.iter().for_each(|nat| nat.forget_idle_udp_after(secs(30)).unwrap());
                 homes
             }
@@ -130,7 +135,7 @@ impl Cell {
 
 /// One run: so many bytes go half down and half up, and none is wrong. Returns which path carries then.
 fn run(cell: Cell, size: u64, runs: u64) -> &'static str {
-    let homes = cell.homes();
+    let homes = cell.homes(size);
     let relay = homes.relay_at(0, HTTPS);
     let (server, _kept) = match cell {
         Cell::Public => {

@@ -69,8 +69,13 @@ impl fmt::Display for Gateway {
 
 /// Homes behind these gateways: the client's, then the server's.
 pub(crate) fn homes_behind(gateways: [Gateway; 2]) -> Homes {
+    homes_as(Plan::default(), gateways)
+}
+
+/// The same, connected as the plan has it but for carriers.
+pub(crate) fn homes_as(plan: Plan, gateways: [Gateway; 2]) -> Homes {
     let carriers = Carriers::Own(gateways.map(|gateway| gateway == Gateway::CarrierGrade));
-    let homes = Homes::build(Plan { carriers, ..Plan::default() });
+    let homes = Homes::build(Plan { carriers, ..plan });
     for (nat, gateway) in homes.gateways.iter().zip(gateways) {
         match gateway {
             Gateway::Nat(kind) => nat.set_kind(kind).unwrap(),

@@ -38,11 +38,13 @@ pub(crate) struct Plan {
     pub(crate) far: Duration,
     pub(crate) family: Family,
     pub(crate) carriers: Carriers,
+    /// Links deliver in lots, up to twice this late.
+    pub(crate) grain: Duration,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { relays: 1, far: ms(3), family: Family::V4, carriers: Carriers::None }
+        Self { relays: 1, far: ms(3), family: Family::V4, carriers: Carriers::None, grain: Duration::ZERO }
     }
 }
 
@@ -57,16 +59,10 @@ impl Homes {
     }
 
     pub(crate) fn build(plan: Plan) -> Self {
-        let Plan { relays, far, family, carriers } = plan;
+        let Plan { relays, far, family, carriers, grain } = plan;
         let is_ipv6 = family == Family::V6;
-        let net = whimbrel_lab::Homes::build(HomesPlan {
-            public: relays,
-            far,
-            is_ipv6,
-            carriers,
-            ..HomesPlan::default()
-        })
-        .unwrap();
+        let net =
+            whimbrel_lab::Homes::build(HomesPlan { public: relays, far, is_ipv6, carriers, grain }).unwrap();
         let node = |place: &Place| Node::routed(&place.host, place.interface, family, place.network, 1);
         let [client, server] = net.inside.each_ref().map(node);
         let relays = net.public.iter().map(|place| (node(place), place.link.clone())).collect();
