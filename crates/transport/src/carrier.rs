@@ -20,6 +20,7 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) use reach::Reach;
 pub(crate) use segments::{Next, Segments};
 pub(crate) use sizes::{SMALL_SEGMENT, Sizes};
+pub(crate) use sys::accept_who_speaks;
 pub use sys::is_delivered;
 pub(crate) use tcp::{TcpCarrier, hands_on, kind_of, stream_socket, tune};
 

@@ -17,7 +17,7 @@ use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
 use crate::attend::driving;
-use crate::carrier::{CarrierKind, TcpCarrier, hands_on, kind_of, tune};
+use crate::carrier::{CarrierKind, TcpCarrier, accept_who_speaks, hands_on, kind_of, tune};
 use crate::endpoint_core::EndpointCore;
 use crate::front::{Front, Fronted, Look};
 use crate::half_open::Place;
@@ -75,6 +75,9 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<Accept
 fn prepare(endpoint: &EndpointCore, listener: &Accepting) -> bool {
     let Some(front) = endpoint.front.get() else { return false };
     let prepared = listener.set(|listener| front.prepare(listener));
+    // What a front takes needs neither a task nor a place, if it has said enough when it is accepted.
+    let deferred = listener.set(|listener| accept_who_speaks(&listener));
+    let _ = deferred.inspect_err(|error| tracing::debug!(%error, "who is silent is accepted at once"));
     prepared.inspect_err(|error| tracing::debug!(%error, "each connection is set up by itself")).is_ok()
 }
 

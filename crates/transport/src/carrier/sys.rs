@@ -118,20 +118,35 @@ pub(crate) struct QueuedError {
 /// Those of setsockopt(2), if the kernel does it for neither family.
 pub(crate) fn queue_errors(socket: &impl AsFd, on: bool) -> io::Result<()> {
     // A socket of IPv6 may send to IPv4 too; one of IPv4 does not know the other option.
-    let of_v6 = set_flag(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on);
-    set_flag(socket, libc::IPPROTO_IP, libc::IP_RECVERR, on).or(of_v6)
+    let on = libc::c_int::from(on);
+    let of_v6 = set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on);
+    set_option(socket, libc::IPPROTO_IP, libc::IP_RECVERR, on).or(of_v6)
 }
 
-fn set_flag(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, on: bool) -> io::Result<()> {
+/// Has the kernel keep those who come to a listener for TCP until they have said something, or said nothing
+/// for a second: until then they take none of this process's memory.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub(crate) fn accept_who_speaks(listener: &impl AsFd) -> io::Result<()> {
+    // A second is how long its answer to a SYN waits to be repeated: no time is shorter.
+    set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)
+}
+
+fn set_option(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     asks_the_kernel();
-    let on = libc::c_int::from(on);
-    // SAFETY: the descriptor is open while `socket` is borrowed; the kernel reads an int, which `on` is.
+    // SAFETY: the descriptor is open while `socket` is borrowed; the kernel reads an int, which `value` is.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             level,
             option,
-            (&raw const on).cast(),
+            (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
