@@ -76,7 +76,7 @@ fn prepare(endpoint: &EndpointCore, listener: &Accepting) -> bool {
     let Some(front) = endpoint.front.get() else { return false };
     let prepared = listener.set(|listener| front.prepare(listener));
     // What a front takes needs neither a task nor a place, if it has said enough when it is accepted.
-    let deferred = listener.set(|listener| accept_who_speaks(&listener));
+    let deferred = accept_who_speaks(listener);
     let _ = deferred.inspect_err(|error| tracing::debug!(%error, "who is silent is accepted at once"));
     prepared.inspect_err(|error| tracing::debug!(%error, "each connection is set up by itself")).is_ok()
 }
@@ -383,6 +383,7 @@ impl Arrival for Incoming {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io::Write as _;
     use std::sync::Mutex;
 
     use tokio::io::AsyncWriteExt as _;
@@ -390,6 +391,7 @@ mod tests {
 
     use super::*;
     use crate::Endpoint;
+    use crate::sockets::listener;
 
     /// More than a busy machine needs.
     const LIMIT: Duration = Duration::from_secs(20);
@@ -439,6 +441,30 @@ mod tests {
                 _ => assert_eq!((left.as_deref(), taken), (Some(bytes), None)),
             }
         }
+    }
+
+    #[tokio::test]
+    async fn who_speaks_goes_ahead_of_who_came_before_and_is_silent_who_is_accepted_a_little_later() {
+        let accepting = listener("127.0.0.1:0".parse().unwrap(), CarrierKind::Tcp).unwrap();
+        let at = socket2::SockRef::from(&accepting).local_addr().unwrap().as_socket().unwrap();
+        let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
+        endpoint.set_front(Arc::new(Taker::default()));
+        assert!(prepare(endpoint.inner(), &accepting));
+        // On a machine that stood still for a second, the silent one may be first.
+        let mut went_ahead = false;
+        for _ in 0..5 {
+            let silent = StdTcpStream::connect(at).unwrap();
+            let mut speaking = StdTcpStream::connect(at).unwrap();
+            speaking.write_all(b"?").unwrap();
+            let mut came = Vec::new();
+            while came.len() < 2 {
+                came.push(tokio::time::timeout(LIMIT, accepting.accept()).await.unwrap().unwrap().1);
+            }
+            let [silent, speaking] = [silent, speaking].map(|client| client.local_addr().unwrap());
+            assert!(came.contains(&silent) && came.contains(&speaking));
+            went_ahead |= came[0] == speaking;
+        }
+        assert!(went_ahead);
     }
 
     #[tokio::test]
