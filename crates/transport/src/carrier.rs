@@ -22,7 +22,7 @@ pub(crate) use segments::{Next, Segments};
 pub(crate) use sizes::{SMALL_SEGMENT, Sizes};
 pub(crate) use sys::accept_who_speaks;
 pub use sys::is_delivered;
-pub(crate) use tcp::{TcpCarrier, hands_on, kind_of, stream_socket, tune};
+pub(crate) use tcp::{TcpCarrier, hands_on, kind_of, spread, stream_socket, tune};
 
 use crate::locator::Extent;
 use crate::tls::TlsError;

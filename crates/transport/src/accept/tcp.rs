@@ -17,7 +17,7 @@ use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
 use crate::attend::driving;
-use crate::carrier::{CarrierKind, TcpCarrier, accept_who_speaks, hands_on, kind_of, tune};
+use crate::carrier::{CarrierKind, TcpCarrier, accept_who_speaks, hands_on, kind_of, spread, tune};
 use crate::endpoint_core::EndpointCore;
 use crate::front::{Front, Fronted, Look};
 use crate::half_open::Place;
@@ -200,6 +200,7 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
         }
     }
     own(&socket, set_up).ok()?;
+    spread(&socket);
     let (config, sessions) = endpoint.tls.server.arriving();
     let tls = TlsChannel::server(config).ok()?;
     let plaintext = Vec::new();

@@ -35,6 +35,11 @@ fn millis(count: u32) -> Duration {
     Duration::from_millis(u64::from(count))
 }
 
+/// The round trip as the kernel sees it, which knows one as soon as a connection stands.
+pub(crate) fn round_trip(socket: &impl AsFd) -> io::Result<Duration> {
+    Ok(Duration::from_micros(u64::from(tcp_info(socket)?.tcpi_rtt)))
+}
+
 /// Whether the other end's kernel has yet to acknowledge something that was sent.
 pub(crate) fn has_unacknowledged(socket: &impl AsFd) -> io::Result<bool> {
     Ok(tcp_info(socket)?.tcpi_unacked > 0)
@@ -131,6 +136,17 @@ pub(crate) fn queue_errors(socket: &impl AsFd, on: bool) -> io::Result<()> {
 pub(crate) fn accept_who_speaks(listener: &impl AsFd) -> io::Result<()> {
     // A second is how long its answer to a SYN waits to be repeated: no time is shorter.
     set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)
+}
+
+/// Has the kernel pace a TCP socket: it spreads what it sends over the round trip, whichever congestion control
+/// it has. The kernel does so for a socket that has a limit for its rate: this one is the highest that an int
+/// says, 34 Gbit/s.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub(crate) fn spread_out(socket: &impl AsFd) -> io::Result<()> {
+    // All ones are no limit.
+    set_option(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, !1)
 }
 
 fn set_option(

@@ -21,7 +21,7 @@ use whimbrel_proto::{PathId, segment};
 
 use self::incoming::Incoming;
 use self::pace::Pace;
-pub(crate) use self::socket::{hands_on, kind_of, stream_socket, tune};
+pub(crate) use self::socket::{hands_on, kind_of, spread, stream_socket, tune};
 use super::sys::{has_unacknowledged, tcp_stats};
 use super::{CarrierKind, CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
 use crate::locked::asks_the_kernel;

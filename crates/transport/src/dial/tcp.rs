@@ -12,7 +12,7 @@ use socket2::{Domain, SockRef};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::{Candidate, Carrier, Dialled, Dialler, HttpProxy, SegmentSize, bind_device};
-use crate::carrier::{CarrierKind, SMALL_SEGMENT, kind_of, stream_socket, tune};
+use crate::carrier::{CarrierKind, SMALL_SEGMENT, kind_of, spread, stream_socket, tune};
 use crate::locator::{Locator, Proxied};
 use crate::tls::{TlsChannel, TlsError};
 
@@ -101,6 +101,7 @@ pub(super) async fn attempt(
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     tune(SockRef::from(&socket))?;
+    spread(&socket);
     let local = socket.local_addr()?;
     let tls = channel(&who, candidate.remote).map_err(io::Error::other)?;
     let kind = kind_of(&socket, kind);

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::lab_support::net::{Family, Net, Node};
 use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
-use crate::lab_support::{heavy, secs};
-use whimbrel_lab::{Host, Lab, LinkSpec, require};
+use crate::lab_support::{heavy, ms, secs};
+use whimbrel_lab::{Host, Lab, LinkSpec, Rate, require};
+use whimbrel_transport::{CarrierKind, Carriers};
 
 /// The server moves; tells for each connection how long its next answer took from when the new address was
 /// there.
@@ -107,4 +108,28 @@ fn five_gib_across_twenty_moves() {
     );
     assert!(stats.moves >= MOVES, "{}", stats.moves);
     assert_eq!(stats.bytes_sent - 1, TOTAL);
+}
+
+/// The link holds 62 packets and its queue ten. A window that is doubled in bursts overflows that with its third
+/// round, of 40 packets; spread out, it does not before the pipe is full.
+#[test]
+fn a_window_is_doubled_over_a_slow_and_distant_link_without_a_loss() {
+    if !require!() {
+        return;
+    }
+    let net = Net::with(Family::V4, LinkSpec::default().delay(ms(370)).rate(Rate::mbit(1)));
+    for node in [&net.client, &net.server] {
+        let name = "net.ipv4.tcp_congestion_control=cubic";
+        let done = node.host.command("sysctl").args(["-q", "-w", name]).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+    let server = Server::start(&net.server, net.server.endpoint());
+    let tcp = Carriers::Only(CarrierKind::Tcp);
+    let client = net.client.endpoint_with(|builder| builder.carriers(tcp));
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    // Three rounds and a half.
+    let transfer = Transfer::start(&net.client, &connection, &server, Way::Up, 120_000);
+    transfer.finish(&net.client);
+    let lost = connection.stats().paths[0].carrier_stats.as_ref().map(|stats| stats.lost);
+    assert_eq!(lost, Some(0), "{:?}", connection.stats().paths[0].carrier_stats);
 }
