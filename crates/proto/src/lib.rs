@@ -79,7 +79,7 @@ pub use message::{
     Message, MessageStats, Refused, SendError, SendOptions,
 };
 pub use session::Read;
-pub use stream::{Chunk, Pool};
+pub use stream::{Backlog, Chunk, Pool};
 pub use ticket::{proves_ticket, ticket_proof};
 pub use timeouts::{BadTimeout, Timeouts};
 

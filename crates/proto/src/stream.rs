@@ -9,6 +9,7 @@ mod window;
 pub use pool::{Chunk, Pool};
 pub(crate) use queue::SendQueues;
 pub(crate) use recv::{Recv, RecvRead};
+pub use send::Backlog;
 pub(crate) use send::{Omitted, Send};
 pub(crate) use window::Pace;
 #[cfg(doc)]

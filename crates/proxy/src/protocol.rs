@@ -178,12 +178,17 @@ impl Answer {
     /// # Errors
     /// As [`Request::read_on`].
     pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
-        let mut bytes = vec![0; 3];
         // Another protocol may be done after one byte.
-        from.read_exact(&mut bytes[..1]).await?;
-        if bytes[0] != VERSION {
-            return Err(invalid(BadMessage::Version(bytes[0])));
+        let first = from.read_u8().await?;
+        Self::read_on(first, from).await
+    }
+
+    /// Takes the rest of an answer from a stream, behind its first byte.
+    pub(crate) async fn read_on(first: u8, from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
+        if first != VERSION {
+            return Err(invalid(BadMessage::Version(first)));
         }
+        let mut bytes = vec![first, 0, 0];
         from.read_exact(&mut bytes[1..]).await?;
         bytes.resize(usize::from(bytes[2]) + 3, 0);
         from.read_exact(&mut bytes[3..]).await?;

@@ -15,6 +15,7 @@
 //! lasting   the gateway: sessions that go on in another process; `parts`: their bytes
 //! words     a device is told of a session that was handed over to it: both sides
 //! asking    a device: requests
+//! ahead     bytes that come before an answer: both sides
 //! owned     a device: which sessions it has, and may take
 //! attached  a device: a session that it has
 //! carrying  a device: its bytes; `program` knows how far a program is
@@ -28,6 +29,7 @@
 //! from there. How much that is, devices count and say. Both directions have windows of their own, so that no
 //! side ever waits to hear the other (docs/devices.md).
 
+mod ahead;
 mod alarm;
 mod anew;
 mod asking;
@@ -71,7 +73,7 @@ pub use table::NoSession;
 pub use words::{Hearing, Word};
 
 pub(crate) use asking::explained;
-pub(crate) use message::Asked;
+pub(crate) use message::{Asked, How};
 pub(crate) use owned::{Opened, open};
 pub(crate) use serving::{Refused, Sessions};
 pub(crate) use words::Awaited;

@@ -42,6 +42,7 @@ mod secure;
 mod session_rules;
 mod session_words;
 mod sessions;
+mod sessions_ahead;
 mod sessions_by_hand;
 mod sessions_film;
 mod sessions_http;

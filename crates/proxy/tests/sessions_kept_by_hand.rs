@@ -113,6 +113,8 @@ async fn a_device_that_is_connected_and_says_nothing_is_not_given_up_and_loses_n
     let stage = Stage::with(167, settings).await;
     let (_phone, desk, server, mut old) = session(&stage, random(11, 20), 10).await;
     old.say(DATA, b"abc").await;
+    // What comes while it is asked is a sign of life.
+    server.wait_for(3).await;
     old.have(10).await;
     let taking = take(&desk).await;
     let refused = taken(taking).await.err().expect("it is there").to_string();

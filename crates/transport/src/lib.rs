@@ -102,9 +102,9 @@ pub use suspend::{Suspended, Waking};
 pub use tls::{TlsError, TlsSessions};
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
-    BadTimeout, Class, CloseCode, ClosedBy, Delays, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode,
-    MAX_MESSAGE, Message, MessageId, MessageStats, Outcome, PathState, Priority, RateLimit, Refused,
-    SchedulerKind, SendError, SendOptions, Side, StreamError, StreamId, Tag, Timeouts, UnknownMode,
+    Backlog, BadTimeout, Class, CloseCode, ClosedBy, Delays, FlowError, FlowId, FlowOptions, FlowStats,
+    HandoverMode, MAX_MESSAGE, Message, MessageId, MessageStats, Outcome, PathState, Priority, RateLimit,
+    Refused, SchedulerKind, SendError, SendOptions, Side, StreamError, StreamId, Tag, Timeouts, UnknownMode,
     UnknownScheduler, Urgency,
 };
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use whimbrel_base::{EndpointId, Name};
-use whimbrel_proto::{CloseCode, Connection as Engine, Read, StreamError, StreamId, Urgency};
+use whimbrel_proto::{Backlog, CloseCode, Connection as Engine, Read, StreamError, StreamId, Urgency};
 
 use crate::connection::{Connection, Handle};
 use crate::error::ConnectionError;
@@ -182,6 +182,13 @@ impl Stream {
     /// Asks the peer to stop sending; what it sent is dropped. Does not wait.
     pub fn stop(&self, code: CloseCode) {
         self.inner.stop(code);
+    }
+
+    /// What was written and is not with the peer yet: on its way, or waiting for its turn. Nothing, if the
+    /// stream is over. Does not wait.
+    #[must_use]
+    pub fn backlog(&self) -> Backlog {
+        self.inner.handle.shared.lock().engine.backlog(self.inner.id)
     }
 
     /// Waits until the peer has everything written so far. Cancel-safe.

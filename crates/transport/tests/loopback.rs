@@ -140,11 +140,17 @@ async fn a_writer_and_a_task_that_waits_for_delivery_are_both_woken() {
         async move { stream.drained().await }
     });
     assert!(tokio::time::timeout(Duration::from_millis(100), &mut drained).await.is_err());
+    let Backlog { unsent, unacknowledged } = stream.backlog();
+    assert!(
+        0 < unsent && unsent <= unacknowledged && unacknowledged < BYTES as u64,
+        "{unsent} {unacknowledged}"
+    );
     go.send(()).unwrap();
     let limit = Duration::from_secs(20);
     tokio::time::timeout(limit, writer).await.expect("the writer is woken").unwrap();
     let delivered = tokio::time::timeout(limit, drained).await.expect("the waiting task is woken");
     delivered.unwrap().unwrap();
+    assert_eq!(stream.backlog(), Backlog::default());
     drop(reader.await.unwrap());
 }
 

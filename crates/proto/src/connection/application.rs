@@ -10,7 +10,7 @@ use crate::frame::MAX_ADDRESSES;
 use crate::handover::Priority;
 use crate::ids::StreamId;
 use crate::session::Read;
-use crate::stream::{Chunk, Pace};
+use crate::stream::{Backlog, Chunk, Pace};
 
 impl Connection {
     /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`](crate::Event)
@@ -142,6 +142,12 @@ impl Connection {
             Some(found) => found,
             None => self.session.check_open().and(Err(StreamError::Closed(id))),
         }
+    }
+
+    /// What was written to a stream and is not with the peer yet. Nothing, if the stream is over.
+    #[must_use]
+    pub fn backlog(&self, id: StreamId) -> Backlog {
+        self.session.streams.backlog(id)
     }
 
     /// Everything written so far, and the end if it was told, has reached the peer.

@@ -24,6 +24,15 @@ enum Fin {
     Acked,
 }
 
+/// What was written to a stream and is not with the peer yet, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Backlog {
+    /// Was given to no path yet.
+    pub unsent: u64,
+    /// Is not acknowledged, sent or not.
+    pub unacknowledged: u64,
+}
+
 /// One direction's outgoing bytes, addressed by 64-bit offsets.
 #[derive(Debug)]
 pub(crate) struct Send {

@@ -1,6 +1,6 @@
 //! The gateway's side of a stream, up to its bytes.
 
-use crate::sessions::{Asked, Awaited, HaltedSession, Refused, SessionPiece, Sessions};
+use crate::sessions::{Asked, Awaited, HaltedSession, How, Refused, SessionPiece, Sessions};
 use crate::whole::keep_alive;
 use crate::{
     Answer, BadMessage, Destination, Full, Guard, NoSession, Place, Publication, Publications, Quota,
@@ -80,7 +80,7 @@ pub enum Served {
 enum Next {
     Join(Joined),
     Open(Joined, Takers),
-    Take((SessionId, u32), (Takers, bool), Result<Place<EndpointId>, Full>),
+    Take((SessionId, u32), (Takers, How), Result<Place<EndpointId>, Full>),
     Control(SessionId, u32),
     Say(Vec<u8>),
     Publish(Publication),
@@ -249,7 +249,7 @@ impl GatewayServer {
             Asked::Open { to, rule } => {
                 self.connect(to, peer, place?).await.map(|joined| Next::Open(joined, rule))
             }
-            Asked::Take { id, moves, rule, enters } => Ok(Next::Take((id, moves), (rule, enters), place)),
+            Asked::Take { id, moves, rule, how } => Ok(Next::Take((id, moves), (rule, how), place)),
             Asked::Control { id, moves } => Ok(Next::Control(id, moves)),
             Asked::HandOff { id, moves, to, limit } => {
                 self.sessions.permit(peer, (id, moves), to, limit)?;

@@ -1,7 +1,9 @@
 //! What a device asks a gateway about sessions.
 
 use super::SessionId;
-use super::message::Asked;
+use super::ahead::read_answer;
+use super::message::{Asked, How};
+use super::window::Window;
 use crate::{Answer, BadMessage, Status, Streams};
 use std::io;
 use std::sync::Arc;
@@ -53,12 +55,20 @@ pub(super) async fn within<T>(
     done.unwrap_or_else(|_| Err(SessionError::Unreachable("it does not answer in time".to_owned())))
 }
 
+/// What a gateway said to a request.
+pub(super) struct Said {
+    pub(super) answer: Answer,
+    /// What came before that.
+    pub(super) ahead: Window,
+}
+
 /// Asks, and returns what is granted: the stream on which the rest comes.
-pub(super) async fn ask(streams: &Arc<dyn Streams>, asked: &Asked) -> Result<(Answer, Stream), SessionError> {
+pub(super) async fn ask(streams: &Arc<dyn Streams>, asked: &Asked) -> Result<(Said, Stream), SessionError> {
     let mut stream = streams.open().await.map_err(SessionError::Unreachable)?;
-    let answer = said(&mut stream, asked).await.map_err(explained)?;
+    let said = said(&mut stream, asked).await.map_err(explained)?;
+    let answer = &said.answer;
     match answer.status {
-        Status::Connected => Ok((answer, stream)),
+        Status::Connected => Ok((said, stream)),
         Status::NoSession => Err(super::NoSession.into()),
         Status::NotUnderstood => Err(SessionError::Older),
         _ => Err(SessionError::Refused(answer.plain())),
@@ -66,12 +76,16 @@ pub(super) async fn ask(streams: &Arc<dyn Streams>, asked: &Asked) -> Result<(An
 }
 
 /// Says what is asked for, and returns what is said to it.
-pub(super) async fn said(stream: &mut Stream, asked: &Asked) -> io::Result<Answer> {
+pub(super) async fn said(stream: &mut Stream, asked: &Asked) -> io::Result<Said> {
     // A gateway that is full says so before it has taken the request: its answer tells more than a failed
     // write.
     let written = stream.write_all(&asked.encode()).await;
-    let read = Answer::read(stream).await;
-    read.map_err(|error| written.err().unwrap_or(error))
+    let read = match asked {
+        Asked::Take { how: How::Early, .. } => read_answer(stream).await,
+        _ => Answer::read(stream).await.map(|answer| (answer, Window::default())),
+    };
+    let (answer, ahead) = read.map_err(|error| written.err().unwrap_or(error))?;
+    Ok(Said { answer, ahead })
 }
 
 /// What is wrong with an answer, for people.

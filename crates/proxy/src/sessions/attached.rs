@@ -11,6 +11,7 @@ use super::http::{NoRest, Rest};
 use super::line::{LAST, Line};
 use super::message::Granted;
 use super::program::has_arrived;
+use super::window::Window;
 use crate::{Destination, Streams};
 use futures_util::FutureExt;
 use std::io;
@@ -36,15 +37,22 @@ pub struct Attached {
     warning: Option<String>,
     /// Where a player can go on, if it asked for that.
     entry: Option<Entry>,
+    /// What came before the gateway knew where the session goes on.
+    ahead: Window,
 }
 
 impl Attached {
     pub(super) fn new(granted: Granted, stream: Stream, streams: Arc<dyn Streams>) -> Self {
-        Self { granted, stream: Some(stream), streams, warning: None, entry: None }
+        Self { granted, stream: Some(stream), streams, warning: None, entry: None, ahead: Window::default() }
     }
 
     pub(super) fn with_entry(mut self, entry: Option<Entry>) -> Self {
         self.entry = entry;
+        self
+    }
+
+    pub(super) fn with_ahead(mut self, ahead: Window) -> Self {
+        self.ahead = ahead;
         self
     }
 
@@ -145,7 +153,8 @@ impl Attached {
                 Err(error) => tracing::debug!(%error, "a session goes on without a second stream"),
             }
         }));
-        let carrying = Carrying::new(&self.granted, stream, program, skip);
+        let ahead = std::mem::take(&mut self.ahead);
+        let carrying = Carrying::new(&self.granted, stream, program, skip).with_ahead(ahead);
         let result = carrying.run(early, second).await;
         asking.abort();
         result

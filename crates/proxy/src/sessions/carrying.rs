@@ -12,6 +12,7 @@ use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
 use super::program::{Program, Room};
+use super::window::Window;
 use bytes::Bytes;
 use ending::{broken, last_word};
 use futures_util::FutureExt;
@@ -64,6 +65,12 @@ impl Carrying {
         let up = Up { sent: 0, taken: 0, has_ended: granted.has_ended };
         let program = Program::new(program, granted.offset);
         Self { line, program, down, up, phase: Phase::Active, is_left: false }
+    }
+
+    /// These bytes came before the gateway knew where the program before is.
+    pub(super) fn with_ahead(mut self, ahead: Window) -> Self {
+        self.down.ahead = ahead;
+        self
     }
 
     /// Carries until it is over. These bytes of the program come first.
@@ -355,10 +362,11 @@ impl Carrying {
                 while let Some(more) = self.line.bytes_at_hand() {
                     skipped += self.down.push(more);
                 }
-                self.program.skips(skipped);
-                if self.down.queue.len() > MOST_DOWN {
-                    return Err(broken("the gateway sends more than it may"));
-                }
+                self.has_come(skipped)?;
+            }
+            Frame::Ahead(to) if !self.down.has_ended && self.down.has_ahead(to) => {
+                let skipped = self.down.push_ahead(to);
+                self.has_come(skipped)?;
             }
             Frame::End => self.down.has_ended = true,
             Frame::Count(taken) if taken <= self.up.sent => {
@@ -378,11 +386,20 @@ impl Carrying {
             Frame::Moved => return Ok(Some(Outcome::Moved)),
             // The program gets what the server said before.
             Frame::Broken => self.down.broken = Some(Instant::now() + BROKEN),
-            Frame::Data(_) | Frame::Count(_) | Frame::Paused(_) => {
+            Frame::Data(_) | Frame::Ahead(_) | Frame::Count(_) | Frame::Paused(_) => {
                 return Err(broken("the gateway breaks the rules"));
             }
         }
         Ok(None)
+    }
+
+    /// Bytes have come of which so many are not for the program.
+    fn has_come(&mut self, skipped: u64) -> io::Result<()> {
+        self.program.skips(skipped);
+        match self.down.queue.len() > MOST_DOWN {
+            true => Err(broken("the gateway sends more than it may")),
+            false => Ok(()),
+        }
     }
 
     /// Whether both directions have ended, and all was taken.

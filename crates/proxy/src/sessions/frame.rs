@@ -41,6 +41,8 @@ pub(super) enum Frame {
     Moved,
     /// What is behind this side broke.
     Broken,
+    /// To a device: what follows, up to this offset, came ahead of the answer.
+    Ahead(u64),
 }
 
 /// How far a device is when it has stopped.
@@ -67,13 +69,14 @@ impl Frame {
             Self::Resume => 5,
             Self::Moved => 6,
             Self::Broken => 7,
+            Self::Ahead(_) => 8,
         }
     }
 
     fn put(&self, out: &mut BytesMut) {
         match self {
             Self::Data(bytes) => put(out, BYTES, bytes),
-            Self::Count(count) => put(out, self.kind(), &count.to_be_bytes()),
+            Self::Count(offset) | Self::Ahead(offset) => put(out, self.kind(), &offset.to_be_bytes()),
             Self::Paused(Paused { taken, sent, is_whole, has_ended }) => {
                 let mut body = [0; LONGEST_WORD];
                 body[..8].copy_from_slice(&taken.to_be_bytes());
@@ -100,6 +103,7 @@ impl Frame {
             (5, 0) => Some(Self::Resume),
             (6, 0) => Some(Self::Moved),
             (7, 0) => Some(Self::Broken),
+            (8, 8) => number(0).map(Self::Ahead),
             _ => None,
         }
     }

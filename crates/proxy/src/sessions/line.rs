@@ -10,7 +10,7 @@ use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
 use whimbrel_transport::{
-    CloseCode, ConnectionStats, PathState, Priority, RecvHalf, SendHalf, Stream, Urgency,
+    CloseCode, ConnectionStats, PathInfo, PathState, Priority, RecvHalf, SendHalf, Stream, Urgency,
 };
 
 /// The session goes on without this end. The same as in `forward` and `expose`.
@@ -78,6 +78,15 @@ impl Ends {
     }
 }
 
+/// The longest round trip of the paths that are in use.
+pub(super) fn round_trip(stats: &ConnectionStats) -> Option<Duration> {
+    let longest = |priority| {
+        let used = |path: &&PathInfo| path.state == PathState::Active && path.priority == priority;
+        stats.paths.iter().filter(used).map(|path| path.srtt).max()
+    };
+    longest(Priority::Normal).or_else(|| longest(Priority::Backup))
+}
+
 impl Line {
     /// Says these words first, which are no frames.
     pub(super) fn new(stream: Stream, words: &[u8]) -> Self {
@@ -132,13 +141,18 @@ impl Line {
 
     /// The round trip to the other end: the longest of the paths that are in use.
     pub(super) fn round_trip(&self) -> Option<Duration> {
-        let paths = self.stats().paths;
-        let longest = |priority| {
-            let used =
-                paths.iter().filter(|path| path.state == PathState::Active && path.priority == priority);
-            used.map(|path| path.srtt).max()
-        };
-        longest(Priority::Normal).or_else(|| longest(Priority::Backup))
+        round_trip(&self.stats())
+    }
+
+    /// Bytes of the connection, and what frames them, of which nothing is on its way yet.
+    pub(super) fn unsent(&self) -> u64 {
+        let writer = &self.main.writer;
+        writer.gathered() as u64 + writer.inner().stream().backlog().unsent
+    }
+
+    /// Whether there is a stream for what must not wait behind bytes.
+    pub(super) fn has_control(&self) -> bool {
+        self.control.is_some()
     }
 
     fn stats(&self) -> ConnectionStats {

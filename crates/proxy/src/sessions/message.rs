@@ -5,6 +5,7 @@
 //! open    = host (1 + n), port (2), rule
 //! take    = session (16), moves (4), rule
 //! enter   = the same
+//! early   = the same
 //! handoff = session (16), moves (4), device (32), seconds (2)
 //! list    = nothing
 //! control = session (16), moves (4)
@@ -15,7 +16,8 @@
 //! ```
 //!
 //! The answer is that of version 1. Behind one that grants what was asked there is [`Granted`] (to `open` and
-//! `take`), the same and an [`Entry`](super::entry::Entry) (to `enter`), or a list of [`Listed`] (to `list`).
+//! `take`), the same and an [`Entry`](super::entry::Entry) (to `enter`), or a list of [`Listed`] (to `list`). The
+//! answer to `early` is that to `take`, and bytes may come before it: see [`ahead`](super::ahead).
 
 mod reading;
 mod told;
@@ -40,6 +42,7 @@ pub(super) const VERSION: u8 = 2;
 const WORDS: u8 = 9;
 const TAKE: u8 = 2;
 const ENTER: u8 = 10;
+const EARLY: u8 = 11;
 /// The longest body: a destination, and as many devices as a rule has.
 const LONGEST: usize = 4096;
 
@@ -72,6 +75,33 @@ impl Takers {
     }
 }
 
+/// How a device takes a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Where the program before is.
+    Plain,
+    /// For a player that enters a film: it is told where it can.
+    Enters,
+    /// As plain, and bytes that the device before will not have may come before the answer.
+    Early,
+}
+
+impl How {
+    const ALL: [Self; 3] = [Self::Plain, Self::Enters, Self::Early];
+
+    fn kind(self) -> u8 {
+        match self {
+            Self::Plain => TAKE,
+            Self::Enters => ENTER,
+            Self::Early => EARLY,
+        }
+    }
+
+    fn of(kind: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|how| how.kind() == kind)
+    }
+}
+
 /// What a device asks a gateway for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
@@ -79,8 +109,8 @@ pub(crate) enum Asked {
     Plain(Request),
     /// A session of its own.
     Open { to: Destination, rule: Takers },
-    /// A session that was moved so often until now; for a player that enters a film, if it is to.
-    Take { id: SessionId, moves: u32, rule: Takers, enters: bool },
+    /// A session that was moved so often until now.
+    Take { id: SessionId, moves: u32, rule: Takers, how: How },
     /// That another device may take a session of its own, which was moved so often until now, for some time.
     HandOff { id: SessionId, moves: u32, to: EndpointId, limit: Duration },
     /// What it has, and may take.
@@ -106,11 +136,11 @@ impl Asked {
                 rule.put(&mut body);
                 1
             }
-            Self::Take { id, moves, rule, enters } => {
+            Self::Take { id, moves, rule, how } => {
                 body.extend_from_slice(&id.to_bytes());
                 body.extend_from_slice(&moves.to_be_bytes());
                 rule.put(&mut body);
-                if *enters { ENTER } else { TAKE }
+                how.kind()
             }
             Self::HandOff { id, moves, to, limit } => {
                 body.extend_from_slice(&id.to_bytes());
@@ -151,12 +181,6 @@ impl Asked {
         let mut fields = Fields(body);
         let asked = match *kind {
             1 => Self::Open { to: fields.destination()?, rule: rule(&mut fields)? },
-            TAKE | ENTER => Self::Take {
-                id: fields.session()?,
-                moves: fields.u32()?,
-                rule: rule(&mut fields)?,
-                enters: *kind == ENTER,
-            },
             3 => Self::HandOff {
                 id: fields.session()?,
                 moves: fields.u32()?,
@@ -168,7 +192,12 @@ impl Asked {
             6 => Self::Rule { rule: rule(&mut fields)? },
             7 => return Publication::decode(body).map(|what| Self::Publish { what }),
             WORDS => Self::Words,
-            _ => return Err(BadMessage::Kind(*kind)),
+            kind => Self::Take {
+                how: How::of(kind).ok_or(BadMessage::Kind(kind))?,
+                id: fields.session()?,
+                moves: fields.u32()?,
+                rule: rule(&mut fields)?,
+            },
         };
         fields.end()?;
         Ok(asked)
@@ -218,8 +247,9 @@ mod tests {
             Asked::Open { to: to.clone(), rule: Takers::default() },
             Asked::Open { to, rule: rule.clone() },
             Asked::Rule { rule: rule.clone() },
-            Asked::Take { id, moves: 3, rule: rule.clone(), enters: false },
-            Asked::Take { id, moves: 3, rule, enters: true },
+            Asked::Take { id, moves: 3, rule: rule.clone(), how: How::Plain },
+            Asked::Take { id, moves: 3, rule: rule.clone(), how: How::Enters },
+            Asked::Take { id, moves: 3, rule, how: How::Early },
             Asked::HandOff { id, moves: 7, to: device(9), limit: Duration::from_secs(300) },
             Asked::List,
             Asked::Control { id, moves: 1 },
@@ -252,8 +282,8 @@ mod tests {
         assert_eq!(Asked::List.encode(), b"\x02\x04\0\0");
         assert_eq!(Asked::Words.encode(), b"\x02\x09\0\0");
         let id = SessionId::from_bytes([7; 16]);
-        for (enters, kind) in [(false, 2), (true, 10)] {
-            let take = Asked::Take { id, moves: 1, rule: Takers::default(), enters };
+        for (how, kind) in [(How::Plain, 2), (How::Enters, 10), (How::Early, 11)] {
+            let take = Asked::Take { id, moves: 1, rule: Takers::default(), how };
             assert_eq!(take.encode(), [&[2_u8, kind, 0, 21][..], &[7; 16], &[0, 0, 0, 1, 0]].concat());
         }
     }
@@ -268,7 +298,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_request_in_its_one_form_or_none(
-            kind in 0_u8..12, body in proptest::collection::vec(any::<u8>(), 0..120),
+            kind in 0_u8..14, body in proptest::collection::vec(any::<u8>(), 0..120),
         ) {
             let bytes = [&[VERSION, kind, 0, body.len() as u8], &body[..]].concat();
             if let Ok(asked) = Asked::decode(&bytes) {

@@ -1,10 +1,10 @@
 //! The sessions that this device has at a gateway, and may take.
 
 use super::SessionId;
-use super::asking::{LIMIT, SessionError, ask, explained, said, within};
+use super::asking::{LIMIT, Said, SessionError, ask, explained, said, within};
 use super::attached::{Attached, leave};
 use super::entry::Entry;
-use super::message::{Asked, GOES_ON, Listed, Takers, read_granted, read_list};
+use super::message::{Asked, GOES_ON, How, Listed, Takers, read_granted, read_list};
 use super::words::Hearing;
 use crate::{Destination, Status, Streams, UpstreamError};
 use std::io;
@@ -75,7 +75,11 @@ impl SessionsAt {
     /// # Errors
     /// [`SessionError::None`] if this device may not, if another one is taking it, or took it meanwhile.
     pub async fn take(&self, id: SessionId, moves: u32, rule: Takers) -> Result<Attached, SessionError> {
-        self.take_as(Asked::Take { id, moves, rule, enters: false }).await
+        let asked = |how| Asked::Take { id, moves, rule: rule.clone(), how };
+        match self.take_as(asked(How::Early)).await {
+            Err(SessionError::Older) => self.take_as(asked(How::Plain)).await,
+            taken => taken,
+        }
     }
 
     /// The same for a player that asks for a film anew, with [`Attached::rest_by_time`].
@@ -88,7 +92,7 @@ impl SessionsAt {
         moves: u32,
         rule: Takers,
     ) -> Result<Attached, SessionError> {
-        let taken = self.take_as(Asked::Take { id, moves, rule, enters: true }).await;
+        let taken = self.take_as(Asked::Take { id, moves, rule, how: How::Enters }).await;
         taken.map_err(|error| match error {
             SessionError::Older => SessionError::KnowsNoFilms,
             error => error,
@@ -97,13 +101,14 @@ impl SessionsAt {
 
     async fn take_as(&self, asked: Asked) -> Result<Attached, SessionError> {
         within(async {
-            let (answer, mut stream) = ask(&self.streams, &asked).await?;
+            let (Said { answer, ahead }, mut stream) = ask(&self.streams, &asked).await?;
             let granted = read_granted(&mut stream).await?;
             let entry = match asked {
-                Asked::Take { enters: true, .. } => Entry::read(&mut stream).await?,
+                Asked::Take { how: How::Enters, .. } => Entry::read(&mut stream).await?,
                 _ => None,
             };
-            let attached = Attached::new(granted, stream, self.streams.clone()).with_entry(entry);
+            let attached = Attached::new(granted, stream, self.streams.clone());
+            let attached = attached.with_entry(entry).with_ahead(ahead);
             Ok(if answer.text == GOES_ON { attached } else { attached.with_warning(answer.plain()) })
         })
         .await
@@ -130,7 +135,7 @@ pub(crate) async fn open(
         let mut wanted = Wanted(Some(stream));
         let asked = Asked::Open { to: to.clone(), rule: rule.clone() };
         let answer = said(wanted.stream().map_err(unreachable)?, &asked).await;
-        let answer = answer.map_err(|error| unreachable(explained(error)))?;
+        let answer = answer.map_err(|error| unreachable(explained(error)))?.answer;
         let by = format!("through the gateway, to {}", answer.plain());
         if answer.status == Status::NotUnderstood {
             wanted.0 = None;

@@ -220,7 +220,7 @@ impl Session {
         tokio::select! {
             ready = server.ready(reads) => Step::Server(ready),
             heard = holder.next() => Step::Holder(heard),
-            heard = next_of(taking) => Step::Taker(heard),
+            heard = next_of(taking, server) => Step::Taker(heard),
             Some(order) = orders.recv() => Step::Order(order),
             () = alarm.until(time) => Step::Time,
         }
@@ -374,11 +374,16 @@ impl Holder {
     }
 }
 
-async fn next_of(taking: &mut Option<Taking>) -> Heard {
+/// What the new device says. Before it may say anything, bytes go ahead to it.
+async fn next_of(taking: &mut Option<Taking>, server: &Server) -> Heard {
     match taking {
-        Some(Taking::Confirming { seat, .. }) => seat.next().await,
-        Some(Taking::Pausing { .. }) | None => std::future::pending().await,
+        Some(Taking::Confirming { seat, .. }) => return seat.next().await,
+        Some(Taking::Pausing { take: Take { stream, ahead: Some(ahead), .. }, .. }) => {
+            ahead.say(stream, server).await;
+        }
+        Some(Taking::Pausing { .. }) | None => {}
     }
+    std::future::pending().await
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::Place;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_base::EndpointId;
@@ -53,6 +54,8 @@ struct Down {
     /// The offset behind the last byte.
     sent: u64,
     end: Said,
+    /// What it has of what follows, until its turn has come. A device that never hears of it forgets it.
+    ahead: Option<Range<u64>>,
 }
 
 /// What a device was told of the end of the server's words.
@@ -88,11 +91,17 @@ impl Seat {
             device: stream.peer_id(),
             line: Line::new(stream, words),
             phase: Phase::Active,
-            down: Down { sent: offset, end: Said::Nothing },
+            down: Down { sent: offset, end: Said::Nothing, ahead: None },
             up: Up { base: server.waiting().end(), received: 0, told: 0, announced: 0 },
             pauses: Pauses::default(),
             place,
         }
+    }
+
+    /// These bytes came to the device before.
+    pub(super) fn with_ahead(mut self, ahead: Range<u64>) -> Self {
+        self.down.ahead = (!ahead.is_empty()).then_some(ahead);
+        self
     }
 
     /// What counts the session as the device's.
@@ -156,6 +165,13 @@ impl Seat {
         self.down.sent
     }
 
+    /// The offset behind the last byte that is on its way to the device, or was. A PAUSE that is said now comes
+    /// before those behind it, if it need not wait for them.
+    pub(super) fn on_its_way(&self) -> u64 {
+        let waits = if self.line.has_control() { self.line.unsent() } else { 0 };
+        self.down.sent.saturating_sub(waits)
+    }
+
     /// Whether bytes are missing that the device has sent. If it is gone they never come.
     pub(super) fn has_gap(&self) -> bool {
         self.up.announced > self.up.received
@@ -167,7 +183,10 @@ impl Seat {
             return;
         }
         while self.line.has_room() {
-            let bytes = server.from(self.down.sent, LONGEST);
+            if let Some(ahead) = self.down.reaches_ahead() {
+                self.line.say(&Frame::Ahead(ahead));
+            }
+            let bytes = server.from(self.down.sent, self.down.room());
             if bytes.is_empty() {
                 break;
             }
@@ -218,7 +237,7 @@ impl Seat {
             Frame::Count(_) if matches!(self.phase, Phase::Paused(_)) => true,
             Frame::Count(count) => *count <= self.down.sent && server.taken(*count),
             Frame::Paused(paused) => self.hear_paused(paused, server),
-            Frame::Pause | Frame::Resume | Frame::Moved | Frame::Broken => false,
+            Frame::Pause | Frame::Resume | Frame::Moved | Frame::Broken | Frame::Ahead(_) => false,
         }
     }
 
@@ -288,5 +307,22 @@ impl Seat {
             let _ = tokio::time::timeout(LAST, ending).await;
             drop(place);
         }));
+    }
+}
+
+impl Down {
+    /// What may be said at once: not what the device has already.
+    fn room(&self) -> usize {
+        let before = self.ahead.as_ref().map(|ahead| ahead.start.saturating_sub(self.sent));
+        before.and_then(|before| usize::try_from(before).ok()).map_or(LONGEST, |before| before.min(LONGEST))
+    }
+
+    /// If it is the turn of what came ahead: counts it as sent, up to the offset that is returned.
+    fn reaches_ahead(&mut self) -> Option<u64> {
+        let ahead = self.ahead.take_if(|ahead| ahead.start <= self.sent)?;
+        (self.sent < ahead.end).then(|| {
+            self.sent = ahead.end;
+            ahead.end
+        })
     }
 }

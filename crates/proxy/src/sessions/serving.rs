@@ -2,7 +2,7 @@
 
 use super::SessionId;
 use super::lasting::{HaltedSession, SessionPiece};
-use super::message::{MOST_LISTED, Takers, write_list};
+use super::message::{How, MOST_LISTED, Takers, write_list};
 use super::running::{Session, SessionSettings};
 use super::server::Server;
 use super::table::{NoSession, Order, Table, Take};
@@ -119,7 +119,7 @@ impl Sessions {
         &self,
         stream: Stream,
         (id, moves): (SessionId, u32),
-        (rule, enters): (Takers, bool),
+        (rule, how): (Takers, How),
         place: Result<Place<EndpointId>, Full>,
     ) -> Result<(), (Stream, Refused)> {
         let claim = match self.table.claim(stream.peer_id(), id, moves, Instant::now()) {
@@ -132,7 +132,8 @@ impl Sessions {
             Err(full) => return Err((stream, full.into())),
         };
         let orders = claim.orders();
-        let given = give(&orders, Order::Take(Box::new(Take { stream, claim, rule, enters, place })));
+        let take = Take { stream, claim, rule, how, ahead: None, place };
+        let given = give(&orders, Order::Take(Box::new(take)));
         given.map_err(|(stream, none)| (stream, none.into()))
     }
 

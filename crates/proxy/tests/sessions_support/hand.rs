@@ -18,6 +18,7 @@ pub const PAUSED: u8 = 4;
 pub const RESUME: u8 = 5;
 pub const MOVED: u8 = 6;
 pub const BROKEN: u8 = 7;
+pub const AHEAD: u8 = 8;
 
 /// Of PAUSED.
 pub const WHOLE: u8 = 1;
@@ -71,18 +72,50 @@ impl Hand {
         hand
     }
 
+    /// A second stream for a session of the device, which has not moved yet.
+    pub async fn control(device: &Device, id: SessionId) -> Self {
+        let mut stream = within("a stream opens", device.connection.open_stream()).await.unwrap();
+        let asked = [&[2, 5, 0, 20][..], &id.to_bytes(), &[0; 4]].concat();
+        within("it asks", stream.write_all(&asked)).await.unwrap();
+        let mut hand = Self { stream, came: 0, counted: 0 };
+        hand.answered().await;
+        hand
+    }
+
+    /// Takes a session that has not moved yet, and has what comes before the answer.
+    pub async fn begin_early(device: &Device, id: SessionId) -> Early {
+        let mut hand = Self { stream: Self::ask_early(device, id).await, came: 0, counted: 0 };
+        assert_eq!(hand.read(1).await, [3], "something comes before the answer");
+        let start = u64::from_be_bytes(hand.read(8).await.try_into().unwrap());
+        Early { hand, start, bytes: Vec::new() }
+    }
+
+    /// Asks for that.
+    pub async fn ask_early(device: &Device, id: SessionId) -> Stream {
+        Self::asks(device, id, 11).await
+    }
+
     async fn ask(device: &Device, id: SessionId, kind: u8) -> Self {
+        Self::granted(Self::asks(device, id, kind).await).await
+    }
+
+    async fn asks(device: &Device, id: SessionId, kind: u8) -> Stream {
         let mut stream = within("a stream opens", device.connection.open_stream()).await.unwrap();
         let asked = [&[2, kind, 0, 21][..], &id.to_bytes(), &[0; 4], &[0]].concat();
         within("it asks", stream.write_all(&asked)).await.unwrap();
-        Self::granted(stream).await
+        stream
     }
 
-    async fn granted(stream: Stream) -> Self {
-        let mut hand = Self { stream, came: 0, counted: 0 };
-        let answer = hand.read(3).await;
+    async fn answered(&mut self) {
+        let answer = self.read(3).await;
         assert_eq!(answer[..2], [1, 0], "it is granted");
-        hand.read(answer[2].into()).await;
+        self.read(answer[2].into()).await;
+    }
+
+    /// The answer, which nothing comes before.
+    pub async fn granted(stream: Stream) -> Self {
+        let mut hand = Self { stream, came: 0, counted: 0 };
+        hand.answered().await;
         let granted = hand.read(16 + 4 + 8 + 1).await;
         hand.came = u64::from_be_bytes(granted[20..28].try_into().unwrap()).try_into().unwrap();
         let rest = hand.read(usize::from(granted[28]) + 2 + 1 + 2).await;
@@ -121,15 +154,20 @@ impl Hand {
     }
 
     pub async fn hear(&mut self) -> u8 {
+        self.hear_all().await.0
+    }
+
+    /// A frame's kind, and what it says.
+    pub async fn hear_all(&mut self) -> (u8, Vec<u8>) {
         let head = self.read(3).await;
         let length = usize::from(u16::from_be_bytes([head[1], head[2]]));
         let body = self.read(length).await;
         match head[0] {
             DATA => self.came += length,
-            COUNT => self.counted = u64::from_be_bytes(body.try_into().unwrap()).try_into().unwrap(),
+            COUNT => self.counted = number(&body).try_into().unwrap(),
             _ => {}
         }
-        head[0]
+        (head[0], body)
     }
 
     /// Waits until so many bytes of the server are here.
@@ -137,6 +175,34 @@ impl Hand {
         while self.came < bytes {
             self.hear().await;
         }
+    }
+}
+
+/// What a frame says that says a number.
+pub fn number(body: &[u8]) -> u64 {
+    u64::from_be_bytes(body.try_into().unwrap())
+}
+
+/// A device that takes a session, and has had no answer yet.
+pub struct Early {
+    hand: Hand,
+    /// The offset of what came.
+    pub start: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl Early {
+    /// Takes another piece. False for the last one.
+    pub async fn next(&mut self) -> bool {
+        let length = self.hand.read(2).await;
+        let piece = self.hand.read(u16::from_be_bytes(length.try_into().unwrap()).into()).await;
+        self.bytes.extend_from_slice(&piece);
+        !piece.is_empty()
+    }
+
+    /// Behind the last one: the offset from which on the session is granted.
+    pub async fn granted(self) -> Hand {
+        Hand::granted(self.hand.stream).await
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::{CloseCode, StreamError};
 use crate::event::{Event, Events};
 use crate::flow::Urgency;
 use crate::ids::StreamId;
-use crate::stream::{Chunk, Pace, Pool, Recv, RecvRead, Send};
+use crate::stream::{Backlog, Chunk, Pace, Pool, Recv, RecvRead, Send};
 
 /// What a read found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +210,12 @@ impl Streams {
                 Err(StreamError::Reset(id, code))
             }
         })
+    }
+
+    /// What was written and is not with the peer yet. Nothing, if the stream is over.
+    pub(crate) fn backlog(&self, id: StreamId) -> Backlog {
+        let of = |send: &Send| Backlog { unsent: send.unsent(), unacknowledged: send.held() };
+        self.map.get(&id).map(|stream| of(&stream.send)).unwrap_or_default()
     }
 
     /// Everything written so far, and the end if it was told, has reached the peer.

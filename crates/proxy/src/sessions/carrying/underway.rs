@@ -15,6 +15,8 @@ const RESTS: Duration = Duration::from_secs(1);
 pub(super) struct Down {
     /// What came, and was not written yet. It begins at what was.
     pub(super) queue: Window,
+    /// What came ahead, until its turn has come.
+    pub(super) ahead: Window,
     /// So many bytes are not for the program.
     pub(super) skip: u64,
     pub(super) has_ended: bool,
@@ -64,6 +66,7 @@ impl Down {
     pub(super) fn new(offset: u64, skip: u64) -> Self {
         Self {
             queue: Window::at(offset),
+            ahead: Window::default(),
             skip,
             has_ended: false,
             is_shut: false,
@@ -82,10 +85,34 @@ impl Down {
     #[must_use]
     pub(super) fn push(&mut self, bytes: Bytes) -> u64 {
         self.queue.push(bytes);
+        if !self.ahead.is_empty() && self.ahead.end() <= self.queue.end() {
+            // The gateway has forgotten that it came.
+            self.ahead = Window::default();
+        }
         let skipped = self.skip.min(self.queue.len() as u64);
         if skipped > 0 {
             self.queue.release(self.queue.base() + skipped);
             self.skip -= skipped;
+        }
+        skipped
+    }
+}
+
+impl Down {
+    /// Whether what is next came ahead, up to this offset.
+    pub(super) fn has_ahead(&self, to: u64) -> bool {
+        let next = self.queue.end();
+        self.ahead.base() <= next && next < to && to <= self.ahead.end()
+    }
+
+    /// Takes that, as if it came now. No more came ahead.
+    #[must_use]
+    pub(super) fn push_ahead(&mut self, to: u64) -> u64 {
+        let ahead = std::mem::take(&mut self.ahead);
+        let mut skipped = 0;
+        while self.queue.end() < to {
+            let left = usize::try_from(to - self.queue.end()).unwrap_or(usize::MAX);
+            skipped += self.push(ahead.from(self.queue.end(), left));
         }
         skipped
     }
@@ -146,6 +173,32 @@ mod tests {
             (down.push(Bytes::from_static(&[3; 30])), down.queue.base(), down.queue.len()),
             (0, 1050, 40)
         );
+    }
+
+    #[test]
+    fn what_came_ahead_is_taken_from_where_the_rest_is_and_only_once() {
+        let mut down = Down::new(1000, 3);
+        down.ahead = Window::at(1010);
+        down.ahead.push(Bytes::from_static(b"abcdefghij"));
+        assert!(!down.has_ahead(1020), "what is before is missing");
+        assert_eq!(down.push(Bytes::from_static(&[1; 12])), 3);
+        assert!(!down.has_ahead(1021) && !down.has_ahead(1012) && down.has_ahead(1018));
+        assert_eq!(down.push_ahead(1018), 0);
+        assert_eq!(down.queue.to_vec()[9..], b"cdefgh"[..]);
+        assert!(!down.has_ahead(1020));
+        assert_eq!(down.push(Bytes::from_static(b"ij")), 0);
+        assert_eq!((down.queue.base(), down.queue.end()), (1003, 1020));
+        // A gateway that has forgotten it says it once more.
+        let mut down = Down::new(1000, 0);
+        down.ahead = Window::at(1001);
+        down.ahead.push(Bytes::from_static(b"abc"));
+        assert_eq!((down.push(Bytes::from_static(b"xab")), down.ahead.len()), (0, 3));
+        assert_eq!((down.push(Bytes::from_static(b"cd")), down.ahead.len()), (0, 0));
+        // It may all be for nobody.
+        let mut down = Down::new(1010, 4);
+        down.ahead = Window::at(1008);
+        down.ahead.push(Bytes::from_static(b"yyabcd"));
+        assert_eq!((down.has_ahead(1014), down.push_ahead(1014), down.queue.len()), (true, 4, 0));
     }
 
     #[test]

@@ -65,8 +65,7 @@ impl<W: Taker> Writer<W> {
     }
 
     /// How many bytes are gathered.
-    #[cfg(test)]
-    pub(super) fn gathered(&self) -> usize {
+    pub(in crate::sessions) fn gathered(&self) -> usize {
         self.gathered
     }
 

@@ -2,10 +2,11 @@
 
 use super::wait::{Verdict, Wait};
 use super::{Ending, Holder, REFUSAL, Session, Take, Taking};
+use crate::sessions::ahead::Ahead;
 use crate::sessions::entry::Entry;
 use crate::sessions::frame::{Frame, Paused};
-use crate::sessions::line::Heard;
-use crate::sessions::message::GOES_ON;
+use crate::sessions::line::{Heard, round_trip};
+use crate::sessions::message::{GOES_ON, How};
 use crate::sessions::seat::{MOST_UP, Seat};
 use crate::sessions::table::NoSession;
 use crate::{Answer, Place, Status};
@@ -13,6 +14,7 @@ use futures_util::FutureExt;
 use std::sync::Arc;
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
+use whimbrel_transport::Stream;
 
 /// What the device is told that has a session from now on, where it may lack something.
 const CUT: &str = "the device before did not say how far it was: what its program sent last may be missing";
@@ -38,14 +40,28 @@ impl Session {
         tracing::debug!(session = %self.listing.id(), to = %device.short(), "a session is to move");
         take.claim.begins();
         let wait = Wait::new(take.claim.insists(), &self.settings, Instant::now());
-        self.taking = Some(Taking::Pausing { take, wait });
         match &mut self.holder {
             Holder::Seat(seat) => {
                 seat.pause();
+                if take.how == How::Early {
+                    take.ahead = self.ahead(&take.stream);
+                }
+                self.taking = Some(Taking::Pausing { take, wait });
                 None
             }
-            Holder::None(_) => self.attach(self.server.kept().base()),
+            Holder::None(_) => {
+                self.taking = Some(Taking::Pausing { take, wait });
+                self.attach(self.server.kept().base())
+            }
         }
+    }
+
+    /// What goes ahead to a device that takes the session, where the answer of the one before is far away.
+    fn ahead(&self, to: &Stream) -> Option<Ahead> {
+        let Holder::Seat(before) = &self.holder else { return None };
+        let (near, far) = (round_trip(&to.connection().stats())?, before.round_trip()?);
+        let is_worth_it = far >= near.saturating_mul(self.settings.ahead_from);
+        if is_worth_it { Ahead::new(before.on_its_way(), &self.server, near) } else { None }
     }
 
     /// The device before has stopped.
@@ -97,18 +113,20 @@ impl Session {
     /// Gives the new device the server's bytes from an offset on; if it enters a film, from where it can.
     pub(super) fn attach(&mut self, offset: u64) -> Option<Ending> {
         let Some(Taking::Pausing { take, .. }) = self.taking.take() else { return None };
-        let Take { stream, claim, rule, enters, place } = take;
+        let Take { stream, claim, rule, how, ahead, place } = take;
+        let enters = how == How::Enters;
         let entry = if enters { self.server.entry(offset) } else { None };
         let offset = entry.as_ref().map_or(offset, |entry| entry.place.min(offset));
         // Before `moves` is one more: that is so once the device has confirmed.
         self.moves += 1;
-        let mut words = self.words(if self.is_cut { CUT } else { GOES_ON }, offset);
+        let (ahead, mut words) = ahead.map(Ahead::close).unwrap_or_default();
+        words.extend(self.words(if self.is_cut { CUT } else { GOES_ON }, offset));
         if enters {
             words.extend_from_slice(&Entry::told(entry.as_ref()));
         }
         self.moves -= 1;
         let place = place.map_or_else(|| self.place_for(stream.peer_id()), Arc::new);
-        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, place));
+        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, place).with_ahead(ahead));
         self.taking = Some(Taking::Confirming {
             seat,
             claim,
@@ -228,7 +246,8 @@ pub(super) fn refuse_for_now(take: Take) {
 
 /// Tells a device why it does not get the session, meanwhile.
 pub(super) fn refuse(take: Take, answer: &Answer) {
-    let (mut stream, words) = (take.stream, answer.encode());
+    let before = take.ahead.map(|ahead| ahead.close().1).unwrap_or_default();
+    let (mut stream, words) = (take.stream, [before, answer.encode()].concat());
     tokio::spawn(FutureExt::boxed(async move {
         let telling = tokio::io::AsyncWriteExt::write_all(&mut stream, &words);
         // A device that does not listen is left.

@@ -35,7 +35,7 @@ impl Seat {
     /// Halts. The device was told to go on before.
     pub(in crate::sessions) fn halt(self, body: &mut Vec<u8>) -> (SeatRecord, Vec<(RecvHalf, SendHalf)>) {
         let (line, streams) = self.line.halt(body);
-        let (Down { sent, end }, Up { base, received, told, announced }) = (self.down, self.up);
+        let (Down { sent, end, .. }, Up { base, received, told, announced }) = (self.down, self.up);
         let pauses = (self.pauses.said, self.pauses.answered);
         (SeatRecord { sent, end, base, received, told, announced, pauses, line }, streams)
     }
@@ -52,7 +52,7 @@ impl Seat {
             device: main.peer_id(),
             line: Line::going_on(&record.line, body, main, control)?,
             phase: Phase::Active,
-            down: Down { sent, end },
+            down: Down { sent, end, ahead: None },
             up: Up { base, received, told, announced },
             pauses: Pauses { said, answered },
             place,

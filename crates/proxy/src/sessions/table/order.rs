@@ -2,8 +2,9 @@
 
 use super::Claim;
 use crate::Place;
+use crate::sessions::ahead::Ahead;
 use crate::sessions::lasting::HaltedSession;
-use crate::sessions::message::Takers;
+use crate::sessions::message::{How, Takers};
 use tokio::sync::mpsc;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
@@ -25,8 +26,9 @@ pub(in crate::sessions) struct Take {
     pub(in crate::sessions) stream: Stream,
     pub(in crate::sessions) claim: Claim,
     pub(in crate::sessions) rule: Takers,
-    /// For a player that enters a film: it is told where it can.
-    pub(in crate::sessions) enters: bool,
+    pub(in crate::sessions) how: How,
+    /// What came to it before the answer.
+    pub(in crate::sessions) ahead: Option<Ahead>,
     /// `None` if the device has no place left, and the session is its own: then it has that of the session.
     pub(in crate::sessions) place: Option<Place<EndpointId>>,
 }
