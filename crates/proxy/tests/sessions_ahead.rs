@@ -1,4 +1,5 @@
-//! While the device before is asked how far its program is, the new one gets what the one before will not have.
+//! While the device before is asked how far its program is, the new one gets what the one before will not
+//! have.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use crate::sessions_support::hand::{
@@ -50,8 +51,8 @@ impl Moving {
         early
     }
 
-    /// How far the phone's program is, if it reads no more, or all that was said to it: that is more than was on
-    /// its way.
+    /// How far the phone's program is, if it reads no more, or all that was said to it: that is more than was
+    /// on its way.
     async fn taken(&mut self, reads_on: bool) -> usize {
         let pause = Duration::from_millis(500);
         while reads_on && tokio::time::timeout(pause, self.phone.hear()).await.is_ok() {}

@@ -1,13 +1,13 @@
-//! Bytes that a device gets which takes a session, while the one before is still asked how far it is: those that
-//! are not even on their way to that one. So a new network is not idle for a round trip of the old one.
+//! Bytes that a device gets which takes a session, while the one before is still asked how far it is: those
+//! that are not even on their way to that one. So a new network is not idle for a round trip of the old one.
 //!
 //! ```text
 //! ahead = 3 (1), offset (8), pieces
 //! piece = length (2), bytes; the last one has none
 //! ```
 //!
-//! The answer stands behind that. What the program before has not taken comes as always, and a frame says when
-//! it is the turn of these. Where they begin is a guess: the frame says which of them are wanted.
+//! The answer stands behind that. What the program before has not taken comes as always, and a frame says
+//! when it is the turn of these. Where they begin is a guess: the frame says which of them are wanted.
 
 use super::server::Server;
 use super::window::Window;
@@ -27,8 +27,8 @@ const MARK: u8 = 3;
 const MOST: usize = 256 * 1024;
 /// Bytes in one piece.
 const PIECE: usize = 2 * 1024;
-/// Under way until the first arrive: half of what TCP begins with (RFC 6928), which leaves the other half to the
-/// answer.
+/// Under way until the first arrive: half of what TCP begins with (RFC 6928), which leaves the other half to
+/// the answer.
 const FIRST: u64 = 5 * 1460;
 /// Under way later, beyond what arrives in a round trip.
 const BEYOND: u64 = 2 * PIECE as u64;
@@ -45,8 +45,8 @@ pub(super) struct Ahead {
     flight: Flight,
 }
 
-/// How much is under way at once: little more than what arrives in a round trip. What matters more, which is the
-/// answer and what stands behind it, has to wait for that.
+/// How much is under way at once: little more than what arrives in a round trip. What matters more, which is
+/// the answer and what stands behind it, has to wait for that.
 struct Flight {
     round_trip: Duration,
     most: u64,

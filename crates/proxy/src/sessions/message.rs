@@ -16,8 +16,8 @@
 //! ```
 //!
 //! The answer is that of version 1. Behind one that grants what was asked there is [`Granted`] (to `open` and
-//! `take`), the same and an [`Entry`](super::entry::Entry) (to `enter`), or a list of [`Listed`] (to `list`). The
-//! answer to `early` is that to `take`, and bytes may come before it: see [`ahead`](super::ahead).
+//! `take`), the same and an [`Entry`](super::entry::Entry) (to `enter`), or a list of [`Listed`] (to `list`).
+//! The answer to `early` is that to `take`, and bytes may come before it: see [`ahead`](super::ahead).
 
 mod reading;
 mod told;

@@ -165,8 +165,8 @@ impl Seat {
         self.down.sent
     }
 
-    /// The offset behind the last byte that is on its way to the device, or was. A PAUSE that is said now comes
-    /// before those behind it, if it need not wait for them.
+    /// The offset behind the last byte that is on its way to the device, or was. A PAUSE that is said now
+    /// comes before those behind it, if it need not wait for them.
     pub(super) fn on_its_way(&self) -> u64 {
         let waits = if self.line.has_control() { self.line.unsent() } else { 0 };
         self.down.sent.saturating_sub(waits)

@@ -138,9 +138,9 @@ pub(crate) fn accept_who_speaks(listener: &impl AsFd) -> io::Result<()> {
     set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)
 }
 
-/// Has the kernel pace a TCP socket: it spreads what it sends over the round trip, whichever congestion control
-/// it has. The kernel does so for a socket that has a limit for its rate: this one is the highest that an int
-/// says, 34 Gbit/s.
+/// Has the kernel pace a TCP socket: it spreads what it sends over the round trip, whichever congestion
+/// control it has. The kernel does so for a socket that has a limit for its rate: this one is the highest
+/// that an int says, 34 Gbit/s.
 ///
 /// # Errors
 /// Those of setsockopt(2).

@@ -110,8 +110,8 @@ fn five_gib_across_twenty_moves() {
     assert_eq!(stats.bytes_sent - 1, TOTAL);
 }
 
-/// The link holds 62 packets and its queue ten. A window that is doubled in bursts overflows that with its third
-/// round, of 40 packets; spread out, it does not before the pipe is full.
+/// The link holds 62 packets and its queue ten. A window that is doubled in bursts overflows that with its
+/// third round, of 40 packets; spread out, it does not before the pipe is full.
 #[test]
 fn a_window_is_doubled_over_a_slow_and_distant_link_without_a_loss() {
     if !require!() {

@@ -35,8 +35,8 @@ pub struct SessionSettings {
     /// A device that can be reached is waited for so long, until all that it sent is here. Then the session
     /// does not move.
     pub most_pause: Duration,
-    /// Bytes go ahead to a device that takes a session if a round trip to the device before, which is asked how
-    /// far it is, takes as long as so many to the new one. They hold the answer up by about one of those.
+    /// Bytes go ahead to a device that takes a session if a round trip to the device before, which is asked
+    /// how far it is, takes as long as so many to the new one. They hold the answer up by about one of those.
     pub ahead_from: u32,
     /// For the device that takes a session to say that its program is there.
     pub confirm: Duration,

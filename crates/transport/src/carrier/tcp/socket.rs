@@ -12,8 +12,8 @@ use crate::carrier::sys::{is_mptcp, round_trip, spread_out};
 
 /// The kernel gives a connection up that acknowledges nothing for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(120);
-/// On a path of such a round trip what leaves is spread over it. On a shorter one little is under way, and the
-/// kernel's timers cost more than a loss: on loopback a third of the rate.
+/// On a path of such a round trip what leaves is spread over it. On a shorter one little is under way, and
+/// the kernel's timers cost more than a loss: on loopback a third of the rate.
 const LONG: Duration = Duration::from_millis(10);
 
 /// A socket for `tcp`, or for `mptcp` where the kernel has it. It does not block.
@@ -59,10 +59,10 @@ pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the kernel spread what a connected socket sends over the round trip, where that is long. In slow start cubic and Reno send
-/// two packets for each that is acknowledged, at the pace of the link: half of the window waits in the link's
-/// queue, and a queue shorter than that loses some long before the pipe is full. Spread out, little waits until
-/// the pipe is full, which HyStart (RFC 9406) then sees. BBR does it by itself.
+/// Has the kernel spread what a connected socket sends over the round trip, where that is long. In slow start
+/// cubic and Reno send two packets for each that is acknowledged, at the pace of the link: half of the window
+/// waits in the link's queue, and a queue shorter than that loses some long before the pipe is full. Spread
+/// out, little waits until the pipe is full, which HyStart (RFC 9406) then sees. BBR does it by itself.
 pub(crate) fn spread(socket: &TcpStream) {
     if round_trip(socket).is_ok_and(|time| time >= LONG) {
         // Without it only more is lost.
