@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use crate::sessions_support::hand::{
-    AHEAD, COUNT, DATA, Early, Hand, MOVED, PAUSE, RESUME, WHOLE, number, session, take, taken,
+    AHEAD, Awaiting, COUNT, DATA, Hand, MOVED, PAUSE, RESUME, WHOLE, number, session, take, taken,
 };
 use crate::sessions_support::{Device, On, Server, Stage, endpoint, patient, program, random, within};
 use std::sync::Arc;
@@ -42,13 +42,13 @@ impl Moving {
     }
 
     /// The desk takes it, and has had so much when the phone is yet to answer.
-    async fn early(&mut self, bytes: usize) -> Early {
-        let mut early = Hand::begin_early(&self.desk, self.id).await;
+    async fn awaiting(&mut self, bytes: usize) -> Awaiting {
+        let mut awaiting = Hand::begin_ahead(&self.desk, self.id).await;
         self.control.wait_for(PAUSE).await;
-        while early.bytes.len() < bytes {
-            assert!(early.next().await, "there is no answer yet");
+        while awaiting.bytes.len() < bytes {
+            assert!(awaiting.next().await, "there is no answer yet");
         }
-        early
+        awaiting
     }
 
     /// How far the phone's program is, if it reads no more, or all that was said to it: that is more than was
@@ -64,15 +64,15 @@ impl Moving {
 async fn later_bytes_come_while_the_device_before_is_asked_and_each_byte_comes_once() {
     for (net, reads_on) in [(220, false), (221, true)] {
         let mut moving = Moving::new(net).await;
-        let mut early = moving.early(50_000).await;
+        let mut awaiting = moving.awaiting(50_000).await;
         let taken = moving.taken(reads_on).await;
         moving.phone.say_paused(taken as u64, 0, WHOLE).await;
-        while early.next().await {}
-        let (start, ahead) = (usize::try_from(early.start).unwrap(), early.bytes.clone());
+        while awaiting.next().await {}
+        let (start, ahead) = (usize::try_from(awaiting.start).unwrap(), awaiting.bytes.clone());
         let end = start + ahead.len();
         assert!(ahead == moving.file[start..end], "not what is there");
         assert_eq!(start < taken, reads_on, "they begin behind what is on its way: {start} {taken}");
-        let mut desk = early.granted().await;
+        let mut desk = awaiting.granted().await;
         assert_eq!(desk.came, taken, "where the phone's program is");
         desk.say(COUNT, &(taken as u64).to_be_bytes()).await;
         let (mut all, mut times) = (Vec::new(), 0);
@@ -140,7 +140,7 @@ async fn nothing_goes_ahead_of_an_answer_that_is_near() {
     let (_phone, desk, _server, mut phone) = session(&stage, random(1, SIZE), SIZE).await;
     let id = within("a list comes", desk.sessions.list()).await.unwrap()[0].id;
     phone.have(READ).await;
-    let asking = Hand::ask_early(&desk, id).await;
+    let asking = Hand::ask_ahead(&desk, id).await;
     phone.wait_for(PAUSE).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     phone.say_paused(READ as u64, 0, WHOLE).await;

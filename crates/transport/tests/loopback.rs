@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use whimbrel_base::{EndpointAddr, Name, SecretKey, SignedRecord};
 use whimbrel_transport::{
-    Allow, BoxFuture, CarrierKind, Carriers, Connection, ConnectionEvent, Endpoint, HandoverMode,
+    Allow, Backlog, BoxFuture, CarrierKind, Carriers, Connection, ConnectionEvent, Endpoint, HandoverMode,
     ListenOptions, ManualMonitor, PathInfo, ResolveError, Resolver, Watch, Watched,
 };
 

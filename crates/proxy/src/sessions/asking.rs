@@ -81,7 +81,7 @@ pub(super) async fn said(stream: &mut Stream, asked: &Asked) -> io::Result<Said>
     // write.
     let written = stream.write_all(&asked.encode()).await;
     let read = match asked {
-        Asked::Take { how: How::Early, .. } => read_answer(stream).await,
+        Asked::Take { how: How::Ahead, .. } => read_answer(stream).await,
         _ => Answer::read(stream).await.map(|answer| (answer, Window::default())),
     };
     let (answer, ahead) = read.map_err(|error| written.err().unwrap_or(error))?;

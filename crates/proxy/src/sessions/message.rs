@@ -5,7 +5,7 @@
 //! open    = host (1 + n), port (2), rule
 //! take    = session (16), moves (4), rule
 //! enter   = the same
-//! early   = the same
+//! ahead   = the same
 //! handoff = session (16), moves (4), device (32), seconds (2)
 //! list    = nothing
 //! control = session (16), moves (4)
@@ -17,7 +17,7 @@
 //!
 //! The answer is that of version 1. Behind one that grants what was asked there is [`Granted`] (to `open` and
 //! `take`), the same and an [`Entry`](super::entry::Entry) (to `enter`), or a list of [`Listed`] (to `list`).
-//! The answer to `early` is that to `take`, and bytes may come before it: see [`ahead`](super::ahead).
+//! The answer to `ahead` is that to `take`, and bytes may come before it: see [`ahead`](super::ahead).
 
 mod reading;
 mod told;
@@ -42,7 +42,7 @@ pub(super) const VERSION: u8 = 2;
 const WORDS: u8 = 9;
 const TAKE: u8 = 2;
 const ENTER: u8 = 10;
-const EARLY: u8 = 11;
+const AHEAD: u8 = 11;
 /// The longest body: a destination, and as many devices as a rule has.
 const LONGEST: usize = 4096;
 
@@ -83,17 +83,17 @@ pub(crate) enum How {
     /// For a player that enters a film: it is told where it can.
     Enters,
     /// As plain, and bytes that the device before will not have may come before the answer.
-    Early,
+    Ahead,
 }
 
 impl How {
-    const ALL: [Self; 3] = [Self::Plain, Self::Enters, Self::Early];
+    const ALL: [Self; 3] = [Self::Plain, Self::Enters, Self::Ahead];
 
     fn kind(self) -> u8 {
         match self {
             Self::Plain => TAKE,
             Self::Enters => ENTER,
-            Self::Early => EARLY,
+            Self::Ahead => AHEAD,
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
             Asked::Rule { rule: rule.clone() },
             Asked::Take { id, moves: 3, rule: rule.clone(), how: How::Plain },
             Asked::Take { id, moves: 3, rule: rule.clone(), how: How::Enters },
-            Asked::Take { id, moves: 3, rule, how: How::Early },
+            Asked::Take { id, moves: 3, rule, how: How::Ahead },
             Asked::HandOff { id, moves: 7, to: device(9), limit: Duration::from_secs(300) },
             Asked::List,
             Asked::Control { id, moves: 1 },
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(Asked::List.encode(), b"\x02\x04\0\0");
         assert_eq!(Asked::Words.encode(), b"\x02\x09\0\0");
         let id = SessionId::from_bytes([7; 16]);
-        for (how, kind) in [(How::Plain, 2), (How::Enters, 10), (How::Early, 11)] {
+        for (how, kind) in [(How::Plain, 2), (How::Enters, 10), (How::Ahead, 11)] {
             let take = Asked::Take { id, moves: 1, rule: Takers::default(), how };
             assert_eq!(take.encode(), [&[2_u8, kind, 0, 21][..], &[7; 16], &[0, 0, 0, 1, 0]].concat());
         }

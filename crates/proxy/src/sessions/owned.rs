@@ -76,7 +76,7 @@ impl SessionsAt {
     /// [`SessionError::None`] if this device may not, if another one is taking it, or took it meanwhile.
     pub async fn take(&self, id: SessionId, moves: u32, rule: Takers) -> Result<Attached, SessionError> {
         let asked = |how| Asked::Take { id, moves, rule: rule.clone(), how };
-        match self.take_as(asked(How::Early)).await {
+        match self.take_as(asked(How::Ahead)).await {
             Err(SessionError::Older) => self.take_as(asked(How::Plain)).await,
             taken => taken,
         }

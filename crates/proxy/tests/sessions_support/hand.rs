@@ -83,15 +83,15 @@ impl Hand {
     }
 
     /// Takes a session that has not moved yet, and has what comes before the answer.
-    pub async fn begin_early(device: &Device, id: SessionId) -> Early {
-        let mut hand = Self { stream: Self::ask_early(device, id).await, came: 0, counted: 0 };
+    pub async fn begin_ahead(device: &Device, id: SessionId) -> Awaiting {
+        let mut hand = Self { stream: Self::ask_ahead(device, id).await, came: 0, counted: 0 };
         assert_eq!(hand.read(1).await, [3], "something comes before the answer");
         let start = u64::from_be_bytes(hand.read(8).await.try_into().unwrap());
-        Early { hand, start, bytes: Vec::new() }
+        Awaiting { hand, start, bytes: Vec::new() }
     }
 
     /// Asks for that.
-    pub async fn ask_early(device: &Device, id: SessionId) -> Stream {
+    pub async fn ask_ahead(device: &Device, id: SessionId) -> Stream {
         Self::asks(device, id, 11).await
     }
 
@@ -184,14 +184,14 @@ pub fn number(body: &[u8]) -> u64 {
 }
 
 /// A device that takes a session, and has had no answer yet.
-pub struct Early {
+pub struct Awaiting {
     hand: Hand,
     /// The offset of what came.
     pub start: u64,
     pub bytes: Vec<u8>,
 }
 
-impl Early {
+impl Awaiting {
     /// Takes another piece. False for the last one.
     pub async fn next(&mut self) -> bool {
         let length = self.hand.read(2).await;

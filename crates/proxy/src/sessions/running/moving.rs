@@ -43,7 +43,7 @@ impl Session {
         match &mut self.holder {
             Holder::Seat(seat) => {
                 seat.pause();
-                if take.how == How::Early {
+                if take.how == How::Ahead {
                     take.ahead = self.ahead(&take.stream);
                 }
                 self.taking = Some(Taking::Pausing { take, wait });
