@@ -70,7 +70,7 @@ impl Ahead {
             if self.out.is_empty() && !self.gather(stream.backlog().unacknowledged, server) {
                 tokio::time::sleep(LOOK).await;
             } else if self.write(stream).await.is_err() {
-                // Whoever writes the answer finds that too.
+                // Writing the answer will fail as well, and that is where it is handled.
                 return pending().await;
             }
         }
