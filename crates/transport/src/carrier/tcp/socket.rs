@@ -62,8 +62,8 @@ pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
 /// Has the kernel spread what a connected socket sends over the round trip, where that is long. In slow start
 /// cubic and Reno send two packets for each that is acknowledged, at the pace of the link: half of the window
 /// waits in the link's queue, and a queue shorter than that loses some long before the pipe is full. Spread
-/// out, little waits until the pipe is full, which HyStart (RFC 9406) sees then, or a round later. BBR does it
-/// by itself.
+/// out, little waits until the pipe is full, which HyStart (RFC 9406) sees then, or a round later. BBR does
+/// it by itself.
 pub(crate) fn spread(socket: &TcpStream) {
     if round_trip(socket).is_ok_and(|time| time >= LONG) {
         // Without it only more is lost.
