@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use whimbrel_access::Intents;
 use whimbrel_lab::{Runtime, require};
 use whimbrel_multiaccess::protocol::Ask;
-use whimbrel_multiaccess::{Client, ClientError, Pool};
+use whimbrel_multiaccess::{Candidate, Client, ClientError, Pool};
 
 /// A server beyond both links that sends bytes back; `hangs_up` makes it close what it has.
 struct Echo {
@@ -147,6 +147,41 @@ fn resolved_ways_are_ranked_and_one_that_fails_is_told_and_tried_last() {
     }
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(first(), ("link0".to_owned(), false));
+}
+
+#[test]
+fn where_the_only_way_of_a_policy_goes_just_then_the_manager_is_asked_for_another() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20), (5, 20)]);
+    let _echo = Echo::start(&world);
+    let running = Running::start(&world.client, "[policy]\nname = \"round-robin\"");
+    let client = Client::at(&running.socket());
+    let first = || running.runtime.block_on(client.resolve(FAR, 7000, intents(""))).unwrap();
+    let by = |ways| running.runtime.block_on(client.connect_by_these_or_others(ways, FAR, 7000, intents("")));
+    // It names one network, and then the other one: the first is the next one's.
+    let (of_link0, of_link1) = (first(), first());
+    let named = |ways: &[Candidate]| ways.iter().map(|way| way.interface.clone()).collect::<Vec<_>>();
+    assert_eq!(named(&of_link0), [Some("link0".to_owned())]);
+    assert_eq!(named(&of_link1), [Some("link1".to_owned())]);
+    // Silent: it is waited for longer than for a packet that was lost, not until the system gives up.
+    world.links[0].set_blackhole(whimbrel_lab::Direction::Both, true);
+    first(); // Now it is the second one's turn.
+    let began = Instant::now();
+    let connected = by(of_link0.clone()).unwrap();
+    assert_eq!(connected.by.interface.as_deref(), Some("link1"));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // Gone: the other one carries it, though it would be the turn of the first again.
+    world.links[0].set_blackhole(whimbrel_lab::Direction::Both, false);
+    world.links[1].end(&world.client).set_up(false).unwrap();
+    let connected = by(of_link1).unwrap();
+    assert_eq!(connected.by.interface.as_deref(), Some("link0"));
+    // A host that refuses was reached: nobody is asked for another way to it.
+    let mut closed = of_link0;
+    closed[0].destination.set_port(7001);
+    let refused = by(closed);
+    assert!(matches!(refused, Err(ClientError::Connect { .. })), "{refused:?}");
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl Client {
     /// [`ClientError::Refused`] if the question makes no sense.
     pub async fn connect(&self, host: &str, port: u16, intents: Intents) -> Result<Connected, ClientError> {
         let candidates = self.resolve(host, port, intents).await?;
-        let connected = self.connect_by(candidates, &target(host, port)).await?;
+        let connected = self.connect_by_these_or_others(candidates, host, port, intents).await?;
         self.have_steered(&connected, &intents);
         Ok(connected)
     }

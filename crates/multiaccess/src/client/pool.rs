@@ -73,7 +73,8 @@ impl Pool {
             Ok((taken, why)) => return Ok(self.reused(key, taken, scheduled.keep(), why)),
             Err(candidates) => candidates,
         };
-        let connected = self.client.connect_by(candidates, &to).await?;
+        let connecting = self.client.connect_by_these_or_others(candidates, &key.0, key.1, intents);
+        let connected = connecting.await?;
         self.client.have_steered(&connected, &intents);
         Ok(self.opened(key, connected, scheduled.keep()))
     }

@@ -1,18 +1,24 @@
 //! Several ways to one destination, tried beside each other: the first that answers wins (RFC 8305, §5).
 
-use super::{Candidate, Client, ClientError, Connected};
+use super::connect::target;
+use super::{Candidate, Client, ClientError, Connected, REPORT};
 use crate::protocol::{Report, Tried};
+use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+use whimbrel_access::Intents;
 
 /// The next way is tried beside one that has not answered for so long (RFC 8305, §8).
 const NEXT: Duration = Duration::from_millis(250);
 /// A way that another one overtook may be slow. When it has not answered after so much more time, it counts
 /// as failed: then a first packet that was lost has been sent again, and answered.
 const OVERTAKEN: Duration = Duration::from_millis(1500);
+/// When no way has answered for so long, the manager is asked for others: by then it knows that a network is
+/// gone which went just when it was chosen.
+const OTHERS: Duration = Duration::from_millis(1750);
 /// Ways that are tried.
 const MOST: usize = 8;
 
@@ -46,6 +52,13 @@ impl Race {
     }
 }
 
+/// What the manager is asked for other ways.
+struct Question<'a> {
+    host: &'a str,
+    port: u16,
+    intents: Intents,
+}
+
 impl Client {
     /// Tries these ways in order, each beside those before that have not answered. Tells the manager of those
     /// that failed, and of one that works again. `to` is what errors name. Cancel-safe.
@@ -53,16 +66,45 @@ impl Client {
     /// # Errors
     /// [`ClientError::Connect`] where none works.
     pub async fn connect_by(&self, candidates: Vec<Candidate>, to: &str) -> Result<Connected, ClientError> {
-        let mut left = candidates.into_iter().take(MOST);
+        self.race(candidates, to, None).await
+    }
+
+    /// Tries these ways to a host, as [`Client::connect_by`] does. Where all of them fail with their network,
+    /// or none answers within 1.75 s, the manager is asked once for others: a policy may name one network
+    /// alone, and that may go just then. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] where none works.
+    pub async fn connect_by_these_or_others(
+        &self,
+        candidates: Vec<Candidate>,
+        host: &str,
+        port: u16,
+        intents: Intents,
+    ) -> Result<Connected, ClientError> {
+        // The system has named all that it knows.
+        let is_managed = candidates.iter().all(|by| by.interface.is_some());
+        let others = is_managed.then_some(Question { host, port, intents });
+        self.race(candidates, &target(host, port), others).await
+    }
+
+    async fn race(
+        &self,
+        candidates: Vec<Candidate>,
+        to: &str,
+        mut others: Option<Question<'_>>,
+    ) -> Result<Connected, ClientError> {
+        let mut left: VecDeque<Candidate> = candidates.into_iter().take(MOST).collect();
+        let mut tried = Vec::new();
         let mut race = Race::default();
         let mut last: io::Error = io::ErrorKind::NotFound.into();
         loop {
-            let more = left.next();
-            let next = more.is_some().then(|| Instant::now() + NEXT);
-            if let Some(candidate) = more {
+            if let Some(candidate) = left.pop_front() {
+                tried.push(candidate.clone());
                 race.enter(candidate);
             }
-            match race.next(next).await {
+            let patience = if left.is_empty() { others.is_some().then_some(OTHERS) } else { Some(NEXT) };
+            match race.next(patience.map(|time| Instant::now() + time)).await {
                 Some((Ok(stream), by)) => {
                     if by.failed_lately {
                         self.tell_of(&by, |tried| Report { worked: Some(tried), ..Report::default() });
@@ -71,17 +113,35 @@ impl Client {
                     return Ok(Connected { stream, by });
                 }
                 Some((Err(error), by)) => {
-                    if speaks_of_the_way(&error) {
+                    if !speaks_of_the_way(&error) {
+                        // The host was reached, and would be as it is by any other way.
+                        others = None;
+                    } else if others.is_some() {
+                        // Before it is asked for others, or it may name this one.
+                        self.report_failed(&by).await;
+                    } else {
                         self.tell_failed(&by);
                     }
                     last = error;
                 }
-                None if next.is_none() => {
-                    return Err(ClientError::Connect { to: to.to_owned(), source: last });
-                }
-                None => {}
+                None if !left.is_empty() => {}
+                None => match others.take() {
+                    Some(question) => left.extend(self.others(question, &tried).await),
+                    None => return Err(ClientError::Connect { to: to.to_owned(), source: last }),
+                },
             }
         }
+    }
+
+    /// The ways that the manager names now and that were not tried. None if it cannot be asked.
+    async fn others(&self, question: Question<'_>, tried: &[Candidate]) -> Vec<Candidate> {
+        let Question { host, port, intents } = question;
+        let mut found = self.resolve(host, port, intents).await.unwrap_or_default();
+        let place = |by: &Candidate| (by.interface.clone(), by.destination);
+        let is_known = |by: &Candidate| tried.iter().any(|known| place(known) == place(by));
+        found.retain(|by| by.interface.is_some() && !is_known(by));
+        found.truncate(MOST);
+        found
     }
 
     /// Sees what becomes of the ways that were overtaken, without holding anybody up.
@@ -103,6 +163,15 @@ impl Client {
 
     fn tell_failed(&self, by: &Candidate) {
         self.tell_of(by, |tried| Report { failed: Some(tried), ..Report::default() });
+    }
+
+    async fn report_failed(&self, by: &Candidate) {
+        if let Some(interface) = by.interface.clone() {
+            let failed = Some(Tried { interface, destination: by.destination });
+            let telling = self.report(Report { failed, ..Report::default() });
+            // It is asked all the same.
+            let _ = tokio::time::timeout(REPORT, telling).await;
+        }
     }
 
     /// Tells of a way, unless it is the system's.

@@ -307,7 +307,8 @@ impl Origins {
         };
         let mut candidates = candidates;
         loop {
-            let connected = client.connect_by(candidates.clone(), &to.to_string()).await;
+            let (host, port) = (to.host(), to.port());
+            let connected = client.connect_by_these_or_others(candidates.clone(), host, port, *intents).await;
             let connected = connected.map_err(|error| unreached(to, error))?;
             client.have_steered(&connected, intents);
             // What is passed on is not held back until there is more of it.
