@@ -52,6 +52,8 @@ pub(crate) struct Acquaintance {
     introduced: Introduced,
     /// What holds the meeting if no name service does.
     place: Option<Place>,
+    /// One side has refused, and the other one knows.
+    is_refused: bool,
 }
 
 impl Acquaintance {
@@ -78,7 +80,7 @@ impl Acquaintance {
         code: &Code,
     ) -> Result<Self> {
         match introduce(meeting, role, code, network.id()).await {
-            Ok(introduced) => Ok(Self { introduced, place }),
+            Ok(introduced) => Ok(Self { introduced, place, is_refused: false }),
             Err(error) => {
                 if let Some(place) = place {
                     place.close().await;
@@ -100,7 +102,10 @@ impl Acquaintance {
     pub(crate) async fn hear(&mut self) -> Result<Message> {
         let bytes = self.introduced.recv().await?;
         match postcard::from_bytes(&bytes) {
-            Ok(Message::Refuse(reason)) => bail!("the other side refuses: {}", plain(&reason, 200)),
+            Ok(Message::Refuse(reason)) => {
+                self.is_refused = true;
+                bail!("the other side refuses: {}", plain(&reason, 200))
+            }
             Ok(message) => Ok(message),
             Err(_) => {
                 bail!("the other side says what this program does not understand; update the older one")
@@ -125,8 +130,11 @@ impl Acquaintance {
         Ok(Greeting { purpose, user, ticket })
     }
 
-    /// Ends without success. The other side is told why.
+    /// Ends without success. The other side is told why, once.
     pub(crate) async fn refuse(&mut self, reason: &str) {
+        if std::mem::replace(&mut self.is_refused, true) {
+            return;
+        }
         // If it can't be told, it notices the end.
         let _ = self.say(&Message::Refuse(reason.to_owned())).await;
     }

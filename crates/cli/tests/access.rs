@@ -138,7 +138,8 @@ fn a_manager_is_asked_and_watched_and_goes_on_in_the_place_of_a_dead_one() {
         running.kill();
     };
     assert_eq!(world.ask(&["--intent", "cost=no-expense"])["policy"], "whimbrel");
-    let mut child = again.child;
+    let mut again = again;
+    let child = &mut again.child;
     let pid = rustix::process::Pid::from_child(child.child());
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());

@@ -17,6 +17,8 @@ const README: &str = include_str!("../../../README.md");
 const SECTION: &str = "## Your own in two minutes on any small server";
 /// What README writes for the service.
 const SERVICE: &str = "whimbrel:<key>/203.0.113.5:443";
+/// What both programs log, for a test that fails.
+const LOG: &str = "export RUST_LOG=whimbrel_transport=debug";
 const SIZE: usize = 24 << 20;
 
 /// README's lines: of the small server, of both machines, at home, and on the laptop.
@@ -62,12 +64,12 @@ impl Scene {
 
     /// Starts a line at home.
     fn at_home(&self, line: &str) -> Running {
-        self.shells.start("home", &self.home.host, &format!("{}\n{line}", self.export))
+        self.shells.start("home", &self.home.host, &format!("{}\n{LOG}\n{line}", self.export))
     }
 
     /// Starts a line on the laptop.
     fn on_laptop(&self, line: &str) -> Running {
-        self.shells.start("laptop", &self.laptop.host, &format!("{}\n{line}", self.export))
+        self.shells.start("laptop", &self.laptop.host, &format!("{}\n{LOG}\n{line}", self.export))
     }
 
     /// The paths of the laptop's connection to this name that work.

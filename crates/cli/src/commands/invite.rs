@@ -119,9 +119,24 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
         Ok(())
     })
     .await?;
+    let made = introduce_to(globals, args, network, &mut other, (purpose, user)).await;
+    let met = told(&mut other, made).await?;
+    let id = other.id();
+    other.end().await;
+    report(args.json, id, met.as_ref(), args.device.as_ref().map(|device| (device, "the other machine")))
+}
+
+/// What an inviter says and hears, until both are done.
+async fn introduce_to(
+    globals: &Globals,
+    args: &Invite,
+    network: &Network,
+    other: &mut Acquaintance,
+    (purpose, user): (Purpose, Option<Name>),
+) -> Result<Option<Name>> {
     other.say(&Message::Greeting { purpose, user, ticket: None }).await?;
     let theirs = other.greeting(&[Purpose::Users, Purpose::Device]).await?;
-    let met = remember(globals, network, &mut other, theirs.user).await?;
+    let met = remember(globals, network, other, theirs.user).await?;
     note_friend(globals, network, other.id(), met.as_ref());
     if let Some(device) = &args.device {
         let delegation = network.endpoint.delegate(device, other.id(), args.duration)?;
@@ -132,10 +147,16 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
         other.say(&Message::Delegation(delegation.to_string())).await?;
     }
     other.say(&Message::Done).await?;
-    expect_done(&mut other).await?;
-    let id = other.id();
-    other.end().await;
-    report(args.json, id, met.as_ref(), args.device.as_ref().map(|device| (device, "the other machine")))
+    expect_done(other).await?;
+    Ok(met)
+}
+
+/// Tells the other side why nothing comes of it, or it would only see that the meeting has ended.
+async fn told<T>(other: &mut Acquaintance, made: Result<T>) -> Result<T> {
+    if let Err(error) = &made {
+        other.refuse(&crate::failure::line(error)).await;
+    }
+    made
 }
 
 async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) -> Result<()> {
@@ -143,6 +164,21 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
         claim(network, user).await?;
     }
     let mut other = Acquaintance::join(network, code).await?;
+    let made = introduced_by(globals, args, network, &mut other).await;
+    let (met, given) = told(&mut other, made).await?;
+    let id = other.id();
+    other.end().await;
+    report(args.json, id, met.as_ref(), given.as_ref().map(|name| (name, "this machine")))
+}
+
+/// What a joiner hears and says, until both are done. Returns the other user's name, and the name that this
+/// machine was given.
+async fn introduced_by(
+    globals: &Globals,
+    args: &Join,
+    network: &Network,
+    other: &mut Acquaintance,
+) -> Result<(Option<Name>, Option<Name>)> {
     let theirs = other.greeting(&[Purpose::Users, Purpose::Device]).await?;
     if let Some(user) = args.user.as_ref().filter(|_| theirs.purpose == Purpose::Device) {
         let why = format!("{user} does not become a device of another user");
@@ -155,7 +191,7 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
     }
     let user = args.user.clone();
     other.say(&Message::Greeting { purpose: theirs.purpose, user, ticket: None }).await?;
-    let met = remember(globals, network, &mut other, theirs.user).await?;
+    let met = remember(globals, network, other, theirs.user).await?;
     if theirs.purpose == Purpose::Users {
         note_friend(globals, network, other.id(), met.as_ref());
     }
@@ -169,11 +205,9 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
         tell_of_own_group(globals, network, delegation.issuer());
         given = Some(delegation.name().clone());
     }
-    expect_done(&mut other).await?;
+    expect_done(other).await?;
     other.say(&Message::Done).await?;
-    let id = other.id();
-    other.end().await;
-    report(args.json, id, met.as_ref(), given.as_ref().map(|name| (name, "this machine")))
+    Ok((met, given))
 }
 
 /// Makes sure that a user name is this key's before it is told to others, as far as there is somebody to ask.
@@ -195,15 +229,11 @@ pub(super) async fn claim(network: &Network, user: &Name) -> Result<()> {
 async fn remember(
     globals: &Globals,
     network: &Network,
-    other: &mut Acquaintance,
+    other: &Acquaintance,
     user: Option<Name>,
 ) -> Result<Option<Name>> {
     let Some(user) = user else { return Ok(None) };
-    let checked = check(globals, network, other, &user).await;
-    if let Err(error) = &checked {
-        other.refuse(&crate::failure::line(error)).await;
-    }
-    checked?;
+    check(globals, network, other, &user).await?;
     Ok(Some(user))
 }
 

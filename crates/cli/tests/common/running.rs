@@ -1,6 +1,7 @@
 //! A command in a host of the lab that goes on, and the lines that it says.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+use std::cell::RefCell;
 use std::process::Stdio;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -12,9 +13,20 @@ use crate::lines;
 /// For whatever must come at all.
 pub const LIMIT: Duration = Duration::from_secs(40);
 
+/// When a test fails, what each of them has said is part of its output.
 pub struct Running {
     pub child: HostChild,
     pub lines: Receiver<String>,
+    said: RefCell<Vec<String>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.said.get_mut().extend(self.lines.try_iter());
+            eprintln!("--- a command said:\n{}", self.said.get_mut().join("\n"));
+        }
+    }
 }
 
 impl Running {
@@ -26,12 +38,14 @@ impl Running {
         let mut child = command.spawn().unwrap();
         let output = child.child().stdout.take().unwrap();
         let (lines, _) = lines::of(output);
-        Self { child, lines }
+        Self { child, lines, said: RefCell::default() }
     }
 
     #[track_caller]
     pub fn next(&self) -> String {
-        self.lines.recv_timeout(LIMIT).unwrap()
+        let line = self.lines.recv_timeout(LIMIT).unwrap();
+        self.said.borrow_mut().push(line.clone());
+        line
     }
 
     /// Waits for a line that this holds for.
