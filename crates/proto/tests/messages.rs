@@ -485,6 +485,28 @@ fn a_full_flow_is_writable_again_once_half_of_it_is_gone() {
 }
 
 #[test]
+fn a_full_flow_of_which_all_is_on_its_way_is_writable_again_with_the_first_that_arrives() {
+    let mut sim = world();
+    let narrow = FlowOptions { queue: 1 << 20, ..FlowOptions::new(Class::RELIABLE) };
+    let flow = sim.client.open_flow(narrow).unwrap();
+    let is_full = |sim: &mut Sim| {
+        let now = sim.now;
+        sim.client.send_message(now, flow, vec![0; 100_000], SendOptions::default()).is_err()
+    };
+    let mut sent = 0;
+    while !is_full(&mut sim) {
+        sent += 1;
+        sim.advance(ms(2));
+    }
+    assert!(sent == 10, "{sent}");
+    while !sim.client_events.contains(&Event::FlowWritable(flow)) {
+        sim.advance(ms(1));
+    }
+    let arrived = sim.client_events.iter().filter(|event| matches!(event, Event::MessageDone(..))).count();
+    assert!(arrived < sent / 2, "{arrived} of {sent} have arrived, and none waited to leave");
+}
+
+#[test]
 fn a_flow_that_waits_less_takes_along_what_waits_in_its_group() {
     let mut sim = world();
     let of =

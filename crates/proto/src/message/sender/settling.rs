@@ -54,10 +54,13 @@ impl Sender {
         count
     }
 
-    /// Tells whoever waits for room in a flow's queue if there is much of it.
+    /// Tells whoever waits for room in a flow's queue if there is much of it, or if all that it holds is on
+    /// its way: until half of that had arrived, others would go instead, however urgent it is.
     fn has_room(&mut self, of: FlowId, events: &mut Events) {
         let flow = &mut self.flows[of.0 as usize];
-        if flow.blocked && flow.queued <= flow.options.queue / 2 {
+        let queue = flow.options.queue;
+        let most = if self.lanes[flow.lane].backlog == 0 { queue - queue / 8 } else { queue / 2 };
+        if flow.blocked && flow.queued <= most {
             flow.blocked = false;
             events.push(Event::FlowWritable(of));
         }
