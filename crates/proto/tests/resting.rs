@@ -39,8 +39,6 @@ fn a_server_whose_peer_is_suspended_rests_and_goes_on_where_it_was() {
     let (mut sim, stream) = left_alone();
     let before = (sim.server().stats(), sim.server().buffered(), sim.server().detached_since());
     let now = sim.now;
-    assert!(!sim.server().may_rest(now), "most moves are over soon");
-    assert!(sim.server().may_rest(now + secs(3)));
     let resting = sim.server().rest(now + secs(3)).unwrap();
     assert_eq!((resting.buffered(), resting.detached_since()), (before.1, before.2));
     assert_eq!(resting.poll_timeout(), sim.server().poll_timeout());
@@ -84,13 +82,24 @@ fn what_has_a_path_or_something_to_remember_does_not_rest() {
 
 #[test]
 fn a_server_rests_when_no_path_was_there_for_as_long_as_was_set() {
-    let (mut sim, _) = left_alone();
+    let mut sim = Sim::established(with_messages());
+    sim.advance(secs(1));
     let timeouts = Timeouts { rest_after: secs(600), ..Timeouts::default() };
     sim.server().set_timeouts(timeouts).unwrap();
+    sim.cut_all(Cut::Both);
+    sim.advance(ms(1));
     let detached = sim.server().detached_since().unwrap();
-    assert!(!sim.server().may_rest(detached + secs(599)));
+    assert!(!sim.server().may_rest(detached + secs(599)), "most moves are over by then");
     let resting = sim.server().rest(detached + secs(600)).unwrap();
     assert_eq!(resting.wake().timeouts(), timeouts);
+}
+
+#[test]
+fn a_server_whose_peer_has_said_that_it_will_be_away_rests_at_once() {
+    let (mut sim, _) = left_alone();
+    let detached = sim.server().detached_since().unwrap();
+    assert!(!sim.server().may_rest(detached + ms(99)));
+    assert!(sim.server().may_rest(detached + ms(100)));
 }
 
 #[test]

@@ -19,6 +19,9 @@ use crate::stream::Pool;
 /// What is due within this keeps it awake: whoever looks after those that rest may look that seldom.
 const LEAST_REST: Duration = Duration::from_secs(600);
 
+/// A peer that was written down has said that it will be away for longer than a move takes.
+const AFTER_SUSPENDED: Duration = Duration::from_millis(100);
+
 /// A point in time, or none, as nanoseconds since the connection began: half as large as an [`Instant`].
 #[derive(Debug, Clone, Copy)]
 struct Moment(Option<NonZeroU64>);
@@ -72,7 +75,11 @@ impl Connection {
             && self.session.may_rest()
             && self.events.is_empty()
             && self.paths.values().all(is_idle);
-        may_rest.then(|| detached.checked_add(self.timeouts.rest_after)).flatten()
+        let after = match self.session.identity.tenure.is_peer_away() {
+            true => self.timeouts.rest_after.min(AFTER_SUSPENDED),
+            false => self.timeouts.rest_after,
+        };
+        may_rest.then(|| detached.checked_add(after)).flatten()
     }
 
     /// Whether the connection may rest at `now`: nothing is due within ten minutes either.

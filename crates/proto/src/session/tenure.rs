@@ -160,7 +160,6 @@ impl Tenure {
         self.strays = 0;
     }
 
-    #[cfg(feature = "fuzzing")]
     pub(crate) fn is_peer_away(&self) -> bool {
         self.is_peer_away
     }
