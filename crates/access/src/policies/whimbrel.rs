@@ -44,8 +44,8 @@ const MOST_MARGIN: Seconds = Seconds(0.02);
 
 /// What fits into the first window must save this share of its time to leave home: it is there after a round
 /// trip or two, and of those a forecast knows the smallest that was seen lately and the best rate. By
-/// simulation, where forecasts are right, it costs a thousandth; over a recorded LTE network small objects were
-/// sent there for a few milliseconds that they did not save.
+/// simulation, where forecasts are right, it costs a thousandth; over a recorded LTE network small objects
+/// were sent there for a few milliseconds that they did not save.
 const SMALL_MARGIN: f64 = 0.25;
 
 /// Where metered and free paths are to be balanced, a metered one is worth its money if the unit takes at
