@@ -95,6 +95,19 @@ fn a_device_gets_its_name_by_code() {
 }
 
 #[test]
+fn a_device_that_gets_no_name_is_told_why() {
+    let (world, _names) = World::with_names();
+    world.id("ada");
+    fs::write(world.path("ada/.config/whimbrel/identity.devices"), "no list").unwrap();
+    let (invite, code) =
+        with_code(&world, "ada", &["invite", "--device", "laptop.ada@example.org", "--json", "-q"]);
+    let joined = world.run("laptop", &["join", &code, "-q"]);
+    joined.failed(1, &["the other side refuses", "there"]);
+    assert!(!joined.stderr.contains("config"), "what its files are called is nobody else's business");
+    invite.output(LIMIT).failed(1, &["identity.devices"]);
+}
+
+#[test]
 fn nobody_is_introduced_under_a_name_that_is_not_theirs() {
     let (world, _names) = World::with_names();
     world.run("bob", &["id", "register", "bob@example.org"]).succeeded();

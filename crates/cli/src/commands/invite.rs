@@ -120,9 +120,7 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
     })
     .await?;
     let made = introduce_to(globals, args, network, &mut other, (purpose, user)).await;
-    let met = told(&mut other, made).await?;
-    let id = other.id();
-    other.end().await;
+    let (met, id) = end(other, made).await?;
     report(args.json, id, met.as_ref(), args.device.as_ref().map(|device| (device, "the other machine")))
 }
 
@@ -151,12 +149,16 @@ async fn introduce_to(
     Ok(met)
 }
 
-/// Tells the other side why nothing comes of it, or it would only see that the meeting has ended.
-async fn told<T>(other: &mut Acquaintance, made: Result<T>) -> Result<T> {
-    if let Err(error) = &made {
-        other.refuse(&crate::failure::line(error)).await;
+/// Ends it once the other side can have heard all. It is told where nothing comes of it, or it would only see
+/// that the meeting has ended; what failed here, such as a file, is for who sits here. Returns the other's id
+/// too.
+async fn end<T>(mut other: Acquaintance, made: Result<T>) -> Result<(T, EndpointId)> {
+    if made.is_err() {
+        other.refuse("something failed there, and is said there").await;
     }
-    made
+    let id = other.id();
+    other.end().await;
+    made.map(|made| (made, id))
 }
 
 async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) -> Result<()> {
@@ -165,9 +167,7 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
     }
     let mut other = Acquaintance::join(network, code).await?;
     let made = introduced_by(globals, args, network, &mut other).await;
-    let (met, given) = told(&mut other, made).await?;
-    let id = other.id();
-    other.end().await;
+    let ((met, given), id) = end(other, made).await?;
     report(args.json, id, met.as_ref(), given.as_ref().map(|name| (name, "this machine")))
 }
 
@@ -229,11 +229,15 @@ pub(super) async fn claim(network: &Network, user: &Name) -> Result<()> {
 async fn remember(
     globals: &Globals,
     network: &Network,
-    other: &Acquaintance,
+    other: &mut Acquaintance,
     user: Option<Name>,
 ) -> Result<Option<Name>> {
     let Some(user) = user else { return Ok(None) };
-    check(globals, network, other, &user).await?;
+    let checked = check(globals, network, other, &user).await;
+    if let Err(error) = &checked {
+        other.refuse(&crate::failure::line(error)).await;
+    }
+    checked?;
     Ok(Some(user))
 }
 
