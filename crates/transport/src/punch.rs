@@ -144,10 +144,11 @@ pub(crate) fn meet(core: &Arc<EndpointCore>, shared: &Arc<Shared>) {
         let is_beside =
             state.engine.paths().iter().filter(|path| path.state == PathState::Active).count() > 1;
         if !is_beside || state.engine.own_candidates() != candidates {
-            state.engine.state_candidates(candidates);
+            state.engine.state_candidates(candidates.clone());
         }
         state.engine.can_punch() && state.punching.begins_to_be_attended()
     });
+    tell_changes(Some(candidates), || core.candidates(shared), |now| state_if_new(shared, now));
     if begins {
         tokio::spawn(FutureExt::boxed(attend(core.clone(), shared.clone())));
     }
@@ -191,12 +192,56 @@ pub(crate) fn tell_clients(core: &EndpointCore) {
     for shared in core.registry.accepted() {
         let relayed = shared.lock().paths.iter().any(|path| path.remote.relayed().is_some());
         if relayed {
-            let candidates = core.candidates(&shared);
-            shared.with(|state| {
-                if state.engine.own_candidates() != candidates {
-                    state.engine.state_candidates(candidates);
-                }
-            });
+            tell_changes(None, || core.candidates(&shared), |now| state_if_new(&shared, now));
         }
+    }
+}
+
+fn state_if_new(shared: &Shared, candidates: &[SocketAddr]) {
+    shared.with(|state| {
+        if state.engine.own_candidates() != candidates {
+            state.engine.state_candidates(candidates.to_vec());
+        }
+    });
+}
+
+/// Tells what is read, unless it was told, until nothing else is read behind that. Two may tell at a time, and
+/// the one who began before a change be the last: it would stay for ever what was so before.
+fn tell_changes<T: PartialEq>(told: Option<T>, read: impl Fn() -> T, mut tell: impl FnMut(&T)) {
+    let mut told = told;
+    loop {
+        let now = read();
+        if told.as_ref() == Some(&now) {
+            return;
+        }
+        tell(&now);
+        told = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_has_changed_while_it_was_told_is_told_behind_it() {
+        let place = Cell::new(1);
+        let mut said = Vec::new();
+        tell_changes(
+            Some(0),
+            || place.get(),
+            |now| {
+                said.push(*now);
+                // Somebody else sees a change, and has told it before this one comes to.
+                place.set(2);
+            },
+        );
+        assert_eq!(said, [1, 2]);
+        let mut said = Vec::new();
+        tell_changes(Some(2), || place.get(), |now| said.push(*now));
+        tell_changes(None, || place.get(), |now| said.push(*now));
+        assert_eq!(said, [2]);
     }
 }

@@ -3,6 +3,7 @@
 use super::connect::target;
 use super::{Candidate, Client, ClientError, Connected, REPORT};
 use crate::protocol::{Report, Tried};
+use futures_util::future::BoxFuture;
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
@@ -97,6 +98,7 @@ impl Client {
         let mut left: VecDeque<Candidate> = candidates.into_iter().take(MOST).collect();
         let mut tried = Vec::new();
         let mut race = Race::default();
+        let mut asking: Option<BoxFuture<'_, Vec<Candidate>>> = None;
         let mut last: io::Error = io::ErrorKind::NotFound.into();
         loop {
             if let Some(candidate) = left.pop_front() {
@@ -104,7 +106,19 @@ impl Client {
                 race.enter(candidate);
             }
             let patience = if left.is_empty() { others.is_some().then_some(OTHERS) } else { Some(NEXT) };
-            match race.next(patience.map(|time| Instant::now() + time)).await {
+            let until = patience.map(|time| Instant::now() + time);
+            let is_racing = asking.is_none() || !race.trying.is_empty();
+            let ended = tokio::select! {
+                biased;
+                ended = race.next(until), if is_racing => ended,
+                // What is under way may answer meanwhile.
+                found = answered(&mut asking), if asking.is_some() => {
+                    left.extend(found);
+                    asking = None;
+                    continue;
+                }
+            };
+            match ended {
                 Some((Ok(stream), by)) => {
                     if by.failed_lately {
                         self.tell_of(&by, |tried| Report { worked: Some(tried), ..Report::default() });
@@ -115,7 +129,7 @@ impl Client {
                 Some((Err(error), by)) => {
                     if !speaks_of_the_way(&error) {
                         // The host was reached, and would be as it is by any other way.
-                        others = None;
+                        (others, asking) = (None, None);
                     } else if others.is_some() {
                         // Before it is asked for others, or it may name this one.
                         self.report_failed(&by).await;
@@ -124,9 +138,9 @@ impl Client {
                     }
                     last = error;
                 }
-                None if !left.is_empty() => {}
+                None if !left.is_empty() || asking.is_some() => {}
                 None => match others.take() {
-                    Some(question) => left.extend(self.others(question, &tried).await),
+                    Some(question) => asking = Some(Box::pin(self.others(question, tried.clone()))),
                     None => return Err(ClientError::Connect { to: to.to_owned(), source: last }),
                 },
             }
@@ -134,7 +148,7 @@ impl Client {
     }
 
     /// The ways that the manager names now and that were not tried. None if it cannot be asked.
-    async fn others(&self, question: Question<'_>, tried: &[Candidate]) -> Vec<Candidate> {
+    async fn others(&self, question: Question<'_>, tried: Vec<Candidate>) -> Vec<Candidate> {
         let Question { host, port, intents } = question;
         let mut found = self.resolve(host, port, intents).await.unwrap_or_default();
         let place = |by: &Candidate| (by.interface.clone(), by.destination);
@@ -179,6 +193,14 @@ impl Client {
         if let Some(interface) = by.interface.clone() {
             self.tell(report(Tried { interface, destination: by.destination }));
         }
+    }
+}
+
+/// Waits for the answer to a question that was asked.
+async fn answered(asking: &mut Option<BoxFuture<'_, Vec<Candidate>>>) -> Vec<Candidate> {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
     }
 }
 
