@@ -42,12 +42,6 @@ type Ways = [Option<Way>; MAX_PATHS];
 /// little. About a round trip of a near path, which is what a smaller window at home costs.
 const MOST_MARGIN: Seconds = Seconds(0.02);
 
-/// What fits into the first window must save this share of its time to leave home: it is there after a round
-/// trip or two, and of those a forecast knows the smallest that was seen lately and the best rate. By
-/// simulation, where forecasts are right, it costs a thousandth; over a recorded LTE network small objects
-/// were sent there for a few milliseconds that they did not save.
-const SMALL_MARGIN: f64 = 0.25;
-
 /// Where metered and free paths are to be balanced, a metered one is worth its money if the unit takes at
 /// most this share of the time: it saves as much time as it is paid for.
 const WORTH_PAYING: f64 = 0.5;
@@ -139,7 +133,7 @@ impl Whimbrel {
     fn ways(&self, case: &Case<'_>, forecast: &mut dyn Forecast, ways: &mut Ways) -> Option<Way> {
         let home = case.home();
         let mut best = home.and_then(|home| earliest_on(case, forecast, home, Seconds::NEVER));
-        let mut latest = best.map_or(Seconds::NEVER, |best| self.leaves_home(case, best.counts));
+        let mut latest = best.map_or(Seconds::NEVER, |best| self.deadline(case, best.counts));
         if let Some(best) = best {
             ways[best.path.index()] = Some(best);
         }
@@ -167,16 +161,11 @@ impl Whimbrel {
         best
     }
 
-    /// What must be beaten to be worth leaving home for.
-    fn leaves_home(&self, case: &Case<'_>, completes: Seconds) -> Seconds {
-        let margin =
-            if case.is_small() { self.settings.margin.max(SMALL_MARGIN) } else { self.settings.margin };
-        earlier_by(case, completes, margin)
-    }
-
-    /// What must be beaten to be worth the trouble of parts.
+    /// What must be beaten to be worth the trouble.
     fn deadline(&self, case: &Case<'_>, completes: Seconds) -> Seconds {
-        earlier_by(case, completes, self.settings.margin)
+        let margin = if case.has_equals() { 0.0 } else { self.settings.margin };
+        let saves = ((completes - case.situation.now) * margin).min(MOST_MARGIN);
+        completes - saves
     }
 
     /// The first connection to a destination opens a second one on the nearest other path, for what comes
@@ -229,12 +218,6 @@ impl Whimbrel {
             }
         }
     }
-}
-
-/// Before it is complete by this share of its time, where paths are not alike.
-fn earlier_by(case: &Case<'_>, completes: Seconds, margin: f64) -> Seconds {
-    let margin = if case.has_equals() { 0.0 } else { margin };
-    completes - ((completes - case.situation.now) * margin).min(MOST_MARGIN)
 }
 
 /// Why the best way is the best: because of an intent if it did not win by its arrival alone.

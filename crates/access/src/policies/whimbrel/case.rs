@@ -155,12 +155,6 @@ impl<'a> Case<'a> {
         Some((path, Reason::rule(Rule::Explore).intent(key).estimate(Estimate::Age, path)))
     }
 
-    /// Whether it is known to fit into the first window of a connection.
-    pub(super) fn is_small(&self) -> bool {
-        let size = if self.sends { self.stated.sent() } else { self.stated.received() };
-        size.is_some_and(|bytes| bytes <= FIRST_WINDOW)
-    }
-
     /// Whether what the unit receives may come in parts, if there are at least so many bytes.
     pub(super) fn may_split(&self, from: u64) -> bool {
         let stated = &self.stated;
