@@ -205,8 +205,8 @@ fn state_if_new(shared: &Shared, candidates: &[SocketAddr]) {
     });
 }
 
-/// Tells what is read, unless it was told, until nothing else is read behind that. Two may tell at a time, and
-/// the one who began before a change be the last: it would stay for ever what was so before.
+/// Tells what is read, unless it was told, until nothing else is read behind that. Two may tell at a time,
+/// and the one who began before a change be the last: it would stay for ever what was so before.
 fn tell_changes<T: PartialEq>(told: Option<T>, read: impl Fn() -> T, mut tell: impl FnMut(&T)) {
     let mut told = told;
     loop {
