@@ -75,7 +75,16 @@ impl Play {
         let mut words: Vec<_> = self.words.iter().collect();
         // The longer first: `LAPTOP-ID` has an `ID` in it.
         words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
-        words.into_iter().fold(example.to_owned(), |text, (word, value)| text.replace(word, value))
+        // Each where it stands in the example: the name of a directory may have an `ID` in it.
+        let (mut text, mut rest) = (String::new(), example);
+        while let Some(next) = rest.chars().next() {
+            let known = words.iter().find(|(word, _)| rest.starts_with(word));
+            let (length, put) =
+                known.map_or((next.len_utf8(), None), |(word, value)| (word.len(), Some(value)));
+            text.push_str(put.map_or(&rest[..length], String::as_str));
+            rest = &rest[length..];
+        }
+        text
     }
 
     /// Runs an example that ends by itself, and returns what it says.
