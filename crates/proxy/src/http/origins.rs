@@ -323,8 +323,10 @@ impl Origins {
             }
             // It has gone under the handshake of TLS. Nothing was asked for yet: another one may carry it.
             self.failed(to, &by).await;
+            let before = candidates.len();
             candidates.retain(|other| other.interface != by.interface);
-            if candidates.is_empty() {
+            // Where the manager was asked for others already, none of these works.
+            if candidates.is_empty() || candidates.len() == before {
                 return made;
             }
         }
