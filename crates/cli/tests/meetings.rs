@@ -95,7 +95,7 @@ fn a_device_gets_its_name_by_code() {
 }
 
 #[test]
-fn a_device_that_gets_no_name_is_told_why() {
+fn a_device_that_gets_no_name_is_told_that_something_failed_at_the_other_side() {
     let (world, _names) = World::with_names();
     world.id("ada");
     fs::write(world.path("ada/.config/whimbrel/identity.devices"), "no list").unwrap();

@@ -39,6 +39,7 @@ fn a_server_whose_peer_is_suspended_rests_and_goes_on_where_it_was() {
     let (mut sim, stream) = left_alone();
     let before = (sim.server().stats(), sim.server().buffered(), sim.server().detached_since());
     let now = sim.now;
+    assert!(sim.server().may_rest(now + secs(3)));
     let resting = sim.server().rest(now + secs(3)).unwrap();
     assert_eq!((resting.buffered(), resting.detached_since()), (before.1, before.2));
     assert_eq!(resting.poll_timeout(), sim.server().poll_timeout());

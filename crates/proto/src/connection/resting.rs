@@ -19,7 +19,8 @@ use crate::stream::Pool;
 /// What is due within this keeps it awake: whoever looks after those that rest may look that seldom.
 const LEAST_REST: Duration = Duration::from_secs(600);
 
-/// A peer that was written down has said that it will be away for longer than a move takes.
+/// A peer that was written down has said that it will be away for longer than a move takes. The least that
+/// [`rest_after`](crate::Timeouts::rest_after) may be.
 const AFTER_SUSPENDED: Duration = Duration::from_millis(100);
 
 /// A point in time, or none, as nanoseconds since the connection began: half as large as an [`Instant`].
@@ -76,7 +77,7 @@ impl Connection {
             && self.events.is_empty()
             && self.paths.values().all(is_idle);
         let after = match self.session.identity.tenure.is_peer_away() {
-            true => self.timeouts.rest_after.min(AFTER_SUSPENDED),
+            true => AFTER_SUSPENDED,
             false => self.timeouts.rest_after,
         };
         may_rest.then(|| detached.checked_add(after)).flatten()
