@@ -2,7 +2,7 @@
 //! and §V-B).
 
 use super::{Client, ClientError};
-use crate::protocol::{Ask, Protocol, SocketOptions, Way};
+use crate::protocol::{Ask, Protocol, Report, SocketOptions, Tried, Way};
 use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -70,6 +70,12 @@ impl Candidate {
             why: way.why,
             failed_lately: way.failed_lately,
         })
+    }
+
+    /// What tells the manager that this way failed. `None`: it is the system's, of which nobody is told.
+    pub fn failure(&self) -> Option<Report> {
+        let failed = Tried { interface: self.interface.clone()?, destination: self.destination };
+        Some(Report { failed: Some(failed), ..Report::default() })
     }
 
     /// A socket with all options set and bound to the source, to be connected. Must run inside a tokio

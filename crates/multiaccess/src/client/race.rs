@@ -121,7 +121,7 @@ impl Client {
             match ended {
                 Some((Ok(stream), by)) => {
                     if by.failed_lately {
-                        self.tell_of(&by, |tried| Report { worked: Some(tried), ..Report::default() });
+                        self.tell_worked(&by);
                     }
                     self.leave_behind(race);
                     return Ok(Connected { stream, by });
@@ -176,22 +176,22 @@ impl Client {
     }
 
     fn tell_failed(&self, by: &Candidate) {
-        self.tell_of(by, |tried| Report { failed: Some(tried), ..Report::default() });
-    }
-
-    async fn report_failed(&self, by: &Candidate) {
-        if let Some(interface) = by.interface.clone() {
-            let failed = Some(Tried { interface, destination: by.destination });
-            let telling = self.report(Report { failed, ..Report::default() });
-            // It is asked all the same.
-            let _ = tokio::time::timeout(REPORT, telling).await;
+        if let Some(failure) = by.failure() {
+            self.tell(failure);
         }
     }
 
-    /// Tells of a way, unless it is the system's.
-    fn tell_of(&self, by: &Candidate, report: impl FnOnce(Tried) -> Report) {
+    async fn report_failed(&self, by: &Candidate) {
+        if let Some(failure) = by.failure() {
+            // It is asked all the same.
+            let _ = tokio::time::timeout(REPORT, self.report(failure)).await;
+        }
+    }
+
+    fn tell_worked(&self, by: &Candidate) {
         if let Some(interface) = by.interface.clone() {
-            self.tell(report(Tried { interface, destination: by.destination }));
+            let worked = Some(Tried { interface, destination: by.destination });
+            self.tell(Report { worked, ..Report::default() });
         }
     }
 }

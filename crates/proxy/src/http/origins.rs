@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::protocol::{OpenConnection, Report, Tried};
+use whimbrel_multiaccess::protocol::OpenConnection;
 use whimbrel_multiaccess::{Candidate, Client};
 
 /// A connection that nobody used for so long is closed: servers do so too.
@@ -243,7 +243,7 @@ impl Origins {
     /// what is open there.
     pub(super) async fn failed(&self, to: &Destination, by: &Candidate) {
         self.leave(to, by);
-        if let (Some(client), Some(report)) = (self.upstream.manager(to), failure(by)) {
+        if let (Some(client), Some(report)) = (self.upstream.manager(to), by.failure()) {
             let _ = tokio::time::timeout(REPORT, client.report(report)).await;
         }
     }
@@ -251,7 +251,7 @@ impl Origins {
     /// The same where nobody can wait.
     pub(super) fn failed_meanwhile(&self, to: &Destination, by: &Candidate) {
         self.leave(to, by);
-        if let (Some(client), Some(report)) = (self.upstream.manager(to), failure(by)) {
+        if let (Some(client), Some(report)) = (self.upstream.manager(to), by.failure()) {
             client.tell(report);
         }
     }
@@ -415,11 +415,6 @@ fn watch(stream: &tokio::net::TcpStream) {
     let asking = TcpKeepalive::new().with_time(ASKED).with_interval(ASKED_AGAIN);
     let _ = socket.set_tcp_keepalive(&asking);
     let _ = socket.set_tcp_user_timeout(Some(SILENT));
-}
-
-fn failure(by: &Candidate) -> Option<Report> {
-    let failed = Tried { interface: by.interface.clone()?, destination: by.destination };
-    Some(Report { failed: Some(failed), ..Report::default() })
 }
 
 #[cfg(test)]
