@@ -56,7 +56,7 @@ fn udp_of(relay: &Relay) -> SocketAddr {
 async fn quic_goes_through_a_relay_and_each_side_moves() {
     let relay = relay(109, 1, Allow::Any, Limits::default()).await;
     let (home, abroad) = (ManualMonitor::new([ip(109, 2)]), ManualMonitor::new([ip(109, 3)]));
-    let server = Served::start_at(home.clone(), vec![at(&relay)]).await;
+    let server = Served::start_behind(home.clone(), vec![at(&relay)]).await;
     server.held(1).await;
     let client = patient_at(abroad.clone(), QUIC).await;
     let connection = connect(&client, server.behind()).await;

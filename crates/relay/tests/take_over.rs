@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use whimbrel_base::SecretKey;
 use whimbrel_base::relayed::places;
 use whimbrel_relay::estate::{Head, Piece};
-use whimbrel_relay::{Estate, Left, Limits, Relay, RelayStats};
+use whimbrel_relay::{Directory, Estate, Left, Limits, Relay, RelayStats};
 use whimbrel_transport::{
     Allow, CarrierKind, Carriers, Connection, Endpoint, Locator, ManualMonitor, OpenSockets,
 };
@@ -182,7 +182,8 @@ async fn connect(client: &Endpoint, server: &Served) -> Connection {
 
 async fn goes_on_under_transfers(test: u8, carrier: CarrierKind) {
     let mut relay = Replaced::start(test).await;
-    let server = Served::start(test, 2, vec![Arc::new(relay.relay().endpoint().addr())]).await;
+    let directory: Arc<dyn Directory> = Arc::new(relay.relay().endpoint().addr());
+    let server = Served::start_behind(ManualMonitor::new([ip(test, 2)]), vec![directory]).await;
     server.held(1).await;
     let client = endpoint_at(ManualMonitor::new([ip(test, 3)]), Carriers::Only(carrier)).await;
     let connection = connect(&client, &server).await;

@@ -68,11 +68,13 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) async fn start(test: u8, host: u8, relays: Vec<Arc<dyn Directory>>) -> Self {
-        Self::start_at(ManualMonitor::new([ip(test, host)]), relays).await
+        Self::start_with(ManualMonitor::new([ip(test, host)]), Config::default(), |_| relays).await
     }
 
-    pub(crate) async fn start_at(monitor: ManualMonitor, relays: Vec<Arc<dyn Directory>>) -> Self {
-        Self::start_with(monitor, Config::default(), |_| relays).await
+    /// Told to nobody but behind its relays: on this host, clients would find it wherever it says that it is.
+    pub(crate) async fn start_behind(monitor: ManualMonitor, relays: Vec<Arc<dyn Directory>>) -> Self {
+        let config = Config { private_addresses: false, ..Config::default() };
+        Self::start_with(monitor, config, |_| relays).await
     }
 
     /// With limits of its own for those who come.
