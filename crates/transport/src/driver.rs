@@ -13,6 +13,10 @@ use crate::shared::Shared;
 
 /// How long the other side may take to close its end, once the connection is over.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// A timer that fires later than this tells that this process stood still.
+const STOOD_STILL: Duration = Duration::from_millis(10);
+/// So long others read then what came meanwhile, before anything counts as silence.
+const CATCHING_UP: Duration = Duration::from_millis(5);
 /// Tolerance when the kernel's time of the last acknowledgement is compared with ours.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
@@ -53,11 +57,13 @@ pub(crate) struct Driver {
     /// Whom the timer wakes, once it was polled.
     timer_wakes: Option<Waker>,
     farewell: Option<Instant>,
+    /// Until then nothing is due: this process stood still.
+    catches_up_until: Option<Instant>,
 }
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, timer: None, timer_wakes: None, farewell: None }
+        Self { shared, timer: None, timer_wakes: None, farewell: None, catches_up_until: None }
     }
 
     /// Reads and writes all paths once. Tells whether more may be possible, and how soon.
@@ -126,6 +132,7 @@ impl Driver {
         let Some(deadline) = [deadline, rests_from, self.farewell].into_iter().flatten().min() else {
             return false;
         };
+        let deadline = self.due(deadline, Instant::now());
         // An armed timer that fires too early does no harm, and saves re-arming for each segment.
         let late = armed.is_none_or(|armed| deadline < armed);
         if late {
@@ -153,6 +160,19 @@ impl Driver {
             return true;
         }
         false
+    }
+
+    /// When something is done that was due then. Where nobody looked for a while, as on a busy machine or in a
+    /// stopped program, that nothing was heard says little of the peer: what it said may be on its way through
+    /// this process.
+    fn due(&mut self, deadline: Instant, now: Instant) -> Instant {
+        let late = now.saturating_duration_since(deadline);
+        if late.is_zero() {
+            self.catches_up_until = None;
+        } else if late > STOOD_STILL && self.catches_up_until.is_none() {
+            self.catches_up_until = Some(now + CATCHING_UP);
+        }
+        self.catches_up_until.map_or(deadline, |until| until.max(deadline))
     }
 
     fn handle_timeout(&self, now: Instant) {
@@ -307,6 +327,21 @@ mod tests {
         }
         driver.abort();
         assert_eq!(path.cause(PathEnd::Silent), DownCause::Reset);
+    }
+
+    /// Once: a machine that is always late keeps time, too.
+    #[tokio::test]
+    async fn what_became_due_while_this_process_stood_still_waits_until_others_have_read() {
+        let Dialled { shared, .. } = dialled().await;
+        let mut driver = Driver::new(shared);
+        let start = Instant::now();
+        let after = |ms| start + Duration::from_millis(ms);
+        assert_eq!(driver.due(after(0), after(3)), after(0), "as late as timers are");
+        assert_eq!(driver.due(after(0), after(300)), after(305));
+        assert_eq!(driver.due(after(0), after(306)), after(305), "it is done now, ");
+        assert_eq!(driver.due(after(0), after(900)), after(305), "however late");
+        assert_eq!(driver.due(after(1000), after(906)), after(1000));
+        assert_eq!(driver.due(after(1000), after(1300)), after(1305));
     }
 
     /// Of what a small message takes here, locks are a good part. On each side: a turn of the driver takes

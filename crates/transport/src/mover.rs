@@ -204,30 +204,36 @@ impl Mover {
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
+            let is_enough = tokio::select! {
                 // A path that came up ends the attempt, which has more to do then than to be dropped.
                 biased;
                 result = &mut attempt => return result,
                 () = self.shared().mover.changed() => {
-                    // A suspect path may have come back, or the connection may be over. But the attempt's own
-                    // path may have come up since it was looked at.
-                    if !self.shared().needs_path() && !self.joiner.is_up(&opened) {
-                        return Ok(());
+                    if self.shared().needs_path() {
+                        // A path may have been answered and lost before anybody looked: from then on the
+                        // server may call us.
+                        self.endpoint().registry.add_tag(&self.joiner.shared);
+                        self.weigh_new_owner();
+                        continue;
                     }
-                    // A path may have been answered and lost before anybody looked: from then on the server
-                    // may call us.
-                    self.endpoint().registry.add_tag(&self.joiner.shared);
-                    self.weigh_new_owner();
-                    continue;
+                    // A suspect path may have come back, or the connection may be over.
+                    true
                 }
-                () = self.shared().mover.anew() => opened.dial_again(),
-                () = calls.next(self.shared().mover.called()) => {}
-                () = self.follow(records) => {}
-                () = impatient => return Ok(()),
-            }
+                () = self.shared().mover.anew() => {
+                    opened.dial_again();
+                    false
+                }
+                () = calls.next(self.shared().mover.called()) => false,
+                () = self.follow(records) => false,
+                () = impatient => true,
+            };
             match opened.first().filter(|opened| self.joiner.is_worth_waiting_for(opened)) {
-                Some(opened) => drop(patience.get_or_insert(Instant::now() + opened.patience)),
-                None => return Ok(()),
+                Some(opened) if !is_enough => {
+                    patience.get_or_insert(Instant::now() + opened.patience);
+                }
+                _ if self.joiner.gives_up(&opened) => return Ok(()),
+                // It came up since it was looked at.
+                _ => return attempt.now_or_never().unwrap_or(Ok(())),
             }
         }
     }

@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use whimbrel_proto::{PathId, PathState};
 
 use super::joining::{Joiner, Openings, Purpose};
@@ -163,13 +164,14 @@ impl Attempt {
     /// Waits until TCP is answered too, or has failed, or the path over QUIC is gone.
     async fn take_over(mut self, from: PathId) {
         let shared = self.joiner.shared.clone();
+        let (joiner, opened) = (self.joiner.clone(), self.opened.clone());
         let gone = async {
             loop {
                 let changed = shared.news.of_paths();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                let state = shared.lock().engine.path_state(from);
-                if !matches!(state, Some(PathState::Active | PathState::Suspect)) {
+                // Another one that was dialled beside it may have taken its place.
+                if joiner.over_quic(&opened).is_empty() {
                     return;
                 }
                 changed.await;
@@ -181,10 +183,13 @@ impl Attempt {
                 End::Answered(path) => {
                     tracing::debug!(connection = %shared.id, path = %path.id, %from, "takes over");
                     self.answered(&path);
-                    self.joiner.retire(vec![from]);
+                    self.joiner.retire(self.joiner.over_quic(&self.opened).to_vec());
                 }
                 // The peer may be gone, which nothing would tell while there is nothing to send.
-                End::Failed => shared.with(|state| state.engine.ping(Instant::now(), from)),
+                End::Failed => {
+                    let paths = self.joiner.over_quic(&self.opened);
+                    shared.with(|state| paths.iter().for_each(|path| state.engine.ping(Instant::now(), *path)));
+                }
                 End::Over => {}
             },
             () = gone => {}
@@ -257,25 +262,30 @@ impl Attempt {
         }
     }
 
-    /// The other carrier's path between the places of `dialled`.
-    fn sibling(&self, dialled: &Dialled) -> Option<&PendingPath> {
+    /// The other carrier's paths between the places of `dialled`.
+    fn siblings(&self, dialled: &Dialled) -> impl Iterator<Item = &PendingPath> {
         let is_quic = |kind| kind == CarrierKind::Quic;
-        let kind = dialled.kind();
-        let is_beside = |path: &&PendingPath| path.between() == dialled.between();
-        self.pending.iter().filter(is_beside).find(|path| is_quic(path.kind) != is_quic(kind))
+        let (kind, between) = (dialled.kind(), dialled.between());
+        let is_beside = move |path: &&PendingPath| path.between() == between;
+        self.pending.iter().filter(is_beside).filter(move |path| is_quic(path.kind) != is_quic(kind))
     }
 
     fn purpose(&self, dialled: &Dialled) -> Purpose {
-        let sibling = self.sibling(dialled).map(|path| path.id);
+        let siblings: SmallVec<[PathId; 4]> = self.siblings(dialled).map(|path| path.id).collect();
         // A QUIC handshake that is complete has room for data; TLS over TCP may have begun before, and is not
         // so far.
         let is_quic = dialled.kind() == CarrierKind::Quic;
+        let (predecessors, successor) = match self.predecessor {
+            Some(_) => (self.joiner.over_quic(&self.opened), None),
+            None if is_quic => (SmallVec::new(), siblings.first().copied()),
+            None => (siblings, None),
+        };
         let is_twin =
             |path: &&PendingPath| (path.between(), path.kind) == (dialled.between(), dialled.kind());
         Purpose {
             stands_by: self.stands_by,
-            predecessor: self.predecessor.or(sibling.filter(|_| !is_quic)),
-            successor: sibling.filter(|_| is_quic),
+            predecessors,
+            successor,
             twins: self.pending.iter().filter(is_twin).map(|path| path.id).collect(),
             is_apart: self.pending.iter().any(|path| path.remote() != dialled.way.remote),
             repeats: (is_quic && !dialled.is_early())
@@ -292,7 +302,7 @@ impl Attempt {
 
     /// When a path may be opened on a carrier.
     fn turn(&self, next: &Standing) -> Instant {
-        match (self.pending.oldest(), self.sibling(&next.dialled)) {
+        match (self.pending.oldest(), self.siblings(&next.dialled).next()) {
             (Some(oldest), _) if self.pending.len() >= MAX_PENDING => oldest.late_at(),
             _ if next.dialled.kind() == CarrierKind::Quic => next.since,
             (_, Some(sibling)) if sibling.early => next.since + DUE,

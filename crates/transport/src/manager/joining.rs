@@ -46,7 +46,7 @@ pub(crate) struct Opened {
 #[derive(Debug, Default)]
 pub(crate) struct Openings {
     first: OnceLock<Opened>,
-    paths: Mutex<Vec<PathId>>,
+    paths: Mutex<Vec<(PathId, CarrierKind)>>,
     again: Notify,
 }
 
@@ -66,11 +66,15 @@ impl Openings {
         self.again.notified().await;
     }
 
+    fn paths(&self) -> Vec<(PathId, CarrierKind)> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(super) fn note(&self, path: &PendingPath) {
         let patience = path.rtt * 2 + SLACK;
         // The first is what news are weighed against.
         let _ = self.first.set(Opened { local: path.local, remote: path.remote(), patience });
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner).push(path.id);
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner).push((path.id, path.kind));
     }
 }
 
@@ -79,8 +83,8 @@ impl Openings {
 pub(super) struct Purpose {
     /// It carries nothing while others work, and says so before it carries anything.
     pub(super) stands_by: bool,
-    /// The path that it takes over from once it is answered.
-    pub(super) predecessor: Option<PathId>,
+    /// The paths that it takes over from once it is answered: one, or several where that was dialled again.
+    pub(super) predecessors: SmallVec<[PathId; 4]>,
     /// The path, opened before, that takes over from it once that is answered.
     pub(super) successor: Option<PathId>,
     /// Paths of the same carrier between the same places, opened before: the first that is answered stays.
@@ -160,11 +164,32 @@ impl Joiner {
         self.is_present(opened.local, opened.remote)
     }
 
-    /// Whether one of an attempt's paths works.
-    pub(crate) fn is_up(&self, openings: &Openings) -> bool {
-        let paths = openings.paths.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Gives up the paths of an attempt that are not answered. False, and nothing happens, if one works: it
+    /// may have been answered since the attempt was looked at, and the attempt has more to do then than to be
+    /// dropped.
+    pub(crate) fn gives_up(&self, openings: &Openings) -> bool {
+        let paths: Vec<PathId> = openings.paths().into_iter().map(|(path, _)| path).collect();
+        self.shared.with(|state| {
+            let is = |path: PathId, wanted| state.engine.path_state(path) == Some(wanted);
+            if paths.iter().any(|path| is(*path, PathState::Active)) {
+                return false;
+            }
+            let opening: Vec<_> = paths.into_iter().filter(|path| is(*path, PathState::Opening)).collect();
+            opening.into_iter().for_each(|path| state.engine.path_lost(Instant::now(), path));
+            true
+        })
+    }
+
+    /// The paths of an attempt over QUIC that work, or may soon.
+    pub(super) fn over_quic(&self, openings: &Openings) -> SmallVec<[PathId; 4]> {
+        let mut paths = openings.paths();
         let state = self.shared.lock();
-        paths.iter().any(|path| state.engine.path_state(*path) == Some(PathState::Active))
+        paths.retain(|(path, kind)| {
+            let state = state.engine.path_state(*path);
+            let is_live = matches!(state, Some(PathState::Opening | PathState::Active | PathState::Suspect));
+            is_live && *kind == CarrierKind::Quic
+        });
+        paths.into_iter().map(|(path, _)| path).collect()
     }
 
     /// Both ends still have their addresses, as far as is known.
@@ -183,11 +208,11 @@ impl Joiner {
             let kept = self.keeps.map(|kept| relayed_path(state).map_or(kept, |relayed| relayed.path));
             let engine = &mut state.engine;
             let id = engine.open_path_to(Instant::now(), dialled.peer, hint, early_limit)?;
-            let takes_over =
-                purpose.predecessor.and_then(|id| engine.paths().into_iter().find(|p| p.id == id));
-            if let Some(predecessor) = takes_over {
-                engine.set_priority(id, predecessor.priority);
-                state.takeovers.begin(id, predecessor.id);
+            let predecessors = engine.paths().into_iter().filter(|p| purpose.predecessors.contains(&p.id));
+            let predecessors: SmallVec<[_; 4]> = predecessors.map(|p| (p.id, p.priority)).collect();
+            predecessors.iter().for_each(|(predecessor, _)| state.takeovers.begin(id, *predecessor));
+            if let Some((_, priority)) = predecessors.first() {
+                engine.set_priority(id, *priority);
             } else if purpose.stands_by {
                 engine.set_priority(id, Priority::Backup);
             }
@@ -220,5 +245,44 @@ impl Joiner {
         tracing::debug!(connection = %self.shared.id, path = %id, remote = %way.remote, %kind, ?hint, "path dialled");
         let opening = Opening { id, kind, early, local, way, segments, rtt, limit: ANSWER.max(rtt * 6) };
         Some(PendingPath::new(self.shared.clone(), opening))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::monitor::ManualMonitor;
+    use crate::{Allow, Carriers, Endpoint, ListenOptions};
+
+    /// On a busy machine the answer and the end of the patience with it come at the same moment.
+    #[tokio::test]
+    async fn an_attempt_is_not_given_up_once_one_of_its_paths_was_answered() {
+        let bind = |last: u8| {
+            let monitor = ManualMonitor::new([IpAddr::from([127, 0, 175, last])]);
+            Endpoint::builder().monitor(monitor).carriers(Carriers::Only(CarrierKind::Tcp)).bind()
+        };
+        let (client, server) = (bind(1).await.unwrap(), bind(2).await.unwrap());
+        let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        let (connection, _accepted) = tokio::join!(client.connect(server.addr()), listener.accept());
+        let connection = connection.unwrap();
+        let shared = connection.shared().clone();
+        let ahead = Kept::default();
+        let joiner = Joiner { shared: shared.clone(), endpoint: client.inner().clone(), keeps: None, ahead };
+
+        let answered = shared.lock().paths[0].id;
+        let open = || shared.with(|state| state.engine.open_path(Instant::now(), None, u64::MAX).unwrap());
+        let attempt = |paths: Vec<PathId>| {
+            let paths = paths.into_iter().map(|path| (path, CarrierKind::Tcp)).collect();
+            Openings { paths: Mutex::new(paths), ..Openings::default() }
+        };
+        let state = |path| shared.lock().engine.path_state(path);
+        let (beside, alone) = (open(), open());
+        assert!(!joiner.gives_up(&attempt(vec![beside, answered])));
+        assert_eq!(state(answered), Some(PathState::Active));
+        assert_eq!(state(beside), Some(PathState::Opening), "the attempt says what becomes of it");
+        assert!(joiner.gives_up(&attempt(vec![alone])));
+        assert!(matches!(state(alone), None | Some(PathState::Lost)));
+        assert_eq!(state(beside), Some(PathState::Opening), "it is of another attempt");
     }
 }

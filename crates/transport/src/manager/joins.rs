@@ -81,7 +81,7 @@ impl Joins {
         self.running.retain(|pair, running| {
             let wanted = wanted.iter().any(|wanted| wanted.pair == *pair);
             // One that has just brought a path ends by itself, and has more to do before.
-            let keep = wanted || joiner.is_up(&running.opened);
+            let keep = wanted || !joiner.gives_up(&running.opened);
             if !keep {
                 running.task.abort();
             }

@@ -141,7 +141,7 @@ impl Shared {
         let paths = state.engine.paths();
         let engine = &state.engine;
         let was_answered = |id: &PathId| engine.path_state(*id) != Some(PathState::Opening);
-        let takes_over = state.takeovers.predecessor_of(id).filter(was_answered);
+        let takes_over = state.takeovers.predecessors_of(id).find(was_answered);
         if let Some(predecessor) = takes_over {
             state.engine.retire_path(Instant::now(), predecessor);
         }

@@ -19,9 +19,10 @@ impl Takeovers {
         self.0.get_or_insert_default().push(Takeover { successor, predecessor });
     }
 
-    /// The path that `successor` is to take over from.
-    pub(crate) fn predecessor_of(&self, successor: PathId) -> Option<PathId> {
-        self.0.iter().flat_map(|all| all.iter()).find(|of| of.successor == successor).map(|of| of.predecessor)
+    /// The paths that `successor` is to take over from: several where QUIC was dialled again.
+    pub(crate) fn predecessors_of(&self, successor: PathId) -> impl Iterator<Item = PathId> {
+        let all = self.0.iter().flat_map(|all| all.iter());
+        all.filter(move |of| of.successor == successor).map(|of| of.predecessor)
     }
 
     /// A path is gone: it takes over from no other, and no other from it.
@@ -39,13 +40,15 @@ mod tests {
     #[test]
     fn a_path_that_is_gone_takes_part_in_no_takeover() {
         let mut takeovers = Takeovers::default();
-        takeovers.begin(PathId(2), PathId(1));
+        takeovers.begin(PathId(3), PathId(1));
+        takeovers.begin(PathId(3), PathId(2));
         takeovers.begin(PathId(5), PathId(4));
-        assert_eq!(takeovers.predecessor_of(PathId(2)), Some(PathId(1)));
-        assert_eq!(takeovers.predecessor_of(PathId(1)), None);
+        let before = |takeovers: &Takeovers, id| takeovers.predecessors_of(PathId(id)).collect::<Vec<_>>();
+        assert_eq!(before(&takeovers, 3), [PathId(1), PathId(2)]);
+        assert_eq!(before(&takeovers, 1), []);
         takeovers.path_gone(PathId(1));
         takeovers.path_gone(PathId(5));
-        assert_eq!(takeovers.predecessor_of(PathId(2)), None);
-        assert_eq!(takeovers.predecessor_of(PathId(5)), None);
+        assert_eq!(before(&takeovers, 3), [PathId(2)]);
+        assert_eq!(before(&takeovers, 5), []);
     }
 }
