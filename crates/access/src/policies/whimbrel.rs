@@ -42,6 +42,12 @@ type Ways = [Option<Way>; MAX_PATHS];
 /// little. About a round trip of a near path, which is what a smaller window at home costs.
 const MOST_MARGIN: Seconds = Seconds(0.02);
 
+/// What fits into the first window must save this share of its time to leave home for a path that is clearly
+/// further: it is there after a round trip or two, and of those a forecast knows the smallest that was seen
+/// lately and the best rate. Over a recorded LTE network small objects were sent there for a few milliseconds
+/// that they did not save.
+const SMALL_MARGIN: f64 = 0.25;
+
 /// Where metered and free paths are to be balanced, a metered one is worth its money if the unit takes at
 /// most this share of the time: it saves as much time as it is paid for.
 const WORTH_PAYING: f64 = 0.5;
@@ -134,16 +140,19 @@ impl Whimbrel {
         let home = case.home();
         let mut best = home.and_then(|home| earliest_on(case, forecast, home, Seconds::NEVER));
         let mut latest = best.map_or(Seconds::NEVER, |best| self.deadline(case, best.counts));
+        let far = best.map_or(Seconds::NEVER, |best| earlier_by(case, best.counts, SMALL_MARGIN));
         if let Some(best) = best {
             ways[best.path.index()] = Some(best);
         }
         let asks_all = case.may_split(self.settings.bytes)
             || case.worthy().any(|path| case.is_reserve(path) || case.handicap(path) > Seconds::ZERO);
         for path in case.worthy().filter(|path| Some(*path) != home && !case.is_reserve(*path)) {
-            let bound = if asks_all { Seconds::NEVER } else { latest };
+            let is_far = case.is_small() && case.is_further(path);
+            let limit = if is_far { latest.min(far) } else { latest };
+            let bound = if asks_all { Seconds::NEVER } else { limit };
             let way = earliest_on(case, forecast, path, bound);
             ways[path.index()] = way;
-            if let Some(way) = way.filter(|way| way.counts < latest) {
+            if let Some(way) = way.filter(|way| way.counts < limit) {
                 latest = way.counts;
                 best = Some(way);
             }
@@ -164,8 +173,7 @@ impl Whimbrel {
     /// What must be beaten to be worth the trouble.
     fn deadline(&self, case: &Case<'_>, completes: Seconds) -> Seconds {
         let margin = if case.has_equals() { 0.0 } else { self.settings.margin };
-        let saves = ((completes - case.situation.now) * margin).min(MOST_MARGIN);
-        completes - saves
+        earlier_by(case, completes, margin)
     }
 
     /// The first connection to a destination opens a second one on the nearest other path, for what comes
@@ -218,6 +226,11 @@ impl Whimbrel {
             }
         }
     }
+}
+
+/// Before it is complete, by this share of its time.
+fn earlier_by(case: &Case<'_>, completes: Seconds, margin: f64) -> Seconds {
+    completes - ((completes - case.situation.now) * margin).min(MOST_MARGIN)
 }
 
 /// Why the best way is the best: because of an intent if it did not win by its arrival alone.

@@ -27,6 +27,10 @@ const NEARLY_NO_LOSS: f64 = 0.001;
 /// more.
 const ABOUT_THE_RTT: f64 = 1.2;
 
+/// A round-trip time of more than this multiple of the smallest is clearly longer: queues of two paths at work
+/// differ by less.
+const FURTHER: f64 = 1.5;
+
 /// The most by which delay may vary for a steady flow: the bound of the classes for conversation in ITU-T
 /// Y.1541 (classes 0 and 1).
 const MOST_JITTER: Seconds = Seconds(0.05);
@@ -153,6 +157,19 @@ impl<'a> Case<'a> {
         let unknown = |path: &PathId| self.estimate(*path).needs_exploring();
         let path = each(self.allowed).filter(unknown).find(|path| spends || !self.estimate(*path).metered)?;
         Some((path, Reason::rule(Rule::Explore).intent(key).estimate(Estimate::Age, path)))
+    }
+
+    /// Whether it is known to fit into the first window of a connection.
+    pub(super) fn is_small(&self) -> bool {
+        let size = if self.sends { self.stated.sent() } else { self.stated.received() };
+        size.is_some_and(|bytes| bytes <= FIRST_WINDOW)
+    }
+
+    /// Whether it answers clearly later than the path that answers fastest.
+    pub(super) fn is_further(&self, path: PathId) -> bool {
+        let rtts = each(self.allowed).filter_map(|path| self.estimate(path).srtt_min);
+        let fastest = rtts.fold(Seconds::NEVER, Seconds::min);
+        self.estimate(path).srtt_min.is_some_and(|rtt| rtt > fastest * FURTHER)
     }
 
     /// Whether what the unit receives may come in parts, if there are at least so many bytes.
