@@ -162,9 +162,9 @@ impl Driver {
         false
     }
 
-    /// When something is done that was due then. Where nobody looked for a while, as on a busy machine or in a
-    /// stopped program, that nothing was heard says little of the peer: what it said may be on its way through
-    /// this process.
+    /// When something is done that was due then. Where nobody looked for a while, as on a busy machine or in
+    /// a stopped program, that nothing was heard says little of the peer: what it said may be on its way
+    /// through this process.
     fn due(&mut self, deadline: Instant, now: Instant) -> Instant {
         let late = now.saturating_duration_since(deadline);
         if late.is_zero() {
