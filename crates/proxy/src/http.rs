@@ -39,6 +39,7 @@
 //! ```
 
 mod answer;
+mod answers;
 mod assembly;
 mod body;
 mod budget;
@@ -84,6 +85,7 @@ mod web_rest;
 mod worker;
 
 use crate::{Interception, NetworkTraffic, Upstream};
+use answers::Answers;
 use budget::Budget;
 use futures_util::future::BoxFuture;
 use intercepted::Intercepting;
@@ -152,6 +154,8 @@ struct Proxy {
     tunnels: Recent<Passed>,
     /// How large the next object of a server may be.
     sizes: Recent<Sizes>,
+    /// How long the first bytes of its objects take.
+    answers: Recent<Answers>,
     counts: Arc<Counts>,
     /// What ends tunnels here. It has a proxy of its own for what comes in them.
     intercepting: Option<Intercepting>,
@@ -233,6 +237,7 @@ impl Proxy {
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, SIZES),
             sizes: Recent::new(REMEMBERED, SIZES),
+            answers: Recent::new(REMEMBERED, SIZES),
             counts: Arc::default(),
             intercepting: None,
         }
@@ -253,6 +258,7 @@ impl Proxy {
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, SIZES),
             sizes: Recent::new(REMEMBERED, SIZES),
+            answers: Recent::new(REMEMBERED, SIZES),
             counts: Arc::clone(&self.counts),
             intercepting: None,
         }

@@ -1,6 +1,7 @@
 //! An object for a client: the two-step download (*Socket Intents*, §VI-B). A first range says how large the
 //! object is, then the policy knows which way the rest is to come.
 
+mod beside;
 mod looking;
 
 use super::body::Body;
@@ -25,6 +26,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use std::sync::Arc;
+use std::time::Instant;
 use whimbrel_access::Intents;
 
 /// The first part may take so many times what a network may be silent for: a slow one sends it for seconds.
@@ -79,12 +81,15 @@ pub(super) struct Download {
     decided: Decided,
     /// One network alone led to the server when it was asked.
     was_alone: bool,
+    /// When it was asked for.
+    began: Instant,
 }
 
 impl Download {
     /// On the heap: it goes from hand to hand.
     pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
-        Box::new(Self { proxy, to, head, decided: Decided::default(), was_alone: false })
+        let (decided, began) = (Decided::default(), Instant::now());
+        Box::new(Self { proxy, to, head, decided, was_alone: false, began })
     }
 
     /// Gives the answer for the client.
@@ -94,8 +99,12 @@ impl Download {
         self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
         if step > 0 && self.may_come_in_parts() {
             // On the heap: most objects come whole, and have no need of the memory.
-            let first = self.first();
-            return Box::pin(self.in_two_steps(first)).await;
+            let (first, beside) = (self.first(), self.beside());
+            let asked = Box::pin(self.in_two_steps(first));
+            return match beside {
+                Some(beside) => Box::pin(beside::sooner(asked, beside)).await,
+                None => asked.await,
+            };
         }
         self.was_alone = step > 0 && !self.decided.has_choice();
         self.whole().await
@@ -197,6 +206,7 @@ impl Download {
             && asked.share.is_some()
             && let Some(validator) = validator
         {
+            self.has_begun();
             return self.pass_all(Response::from_parts(head, body), lease, validator);
         }
         let first = match usable {
@@ -214,6 +224,7 @@ impl Download {
             drop(lease);
             return self.whole_after_all().await;
         };
+        self.has_begun();
         let first = match asked.share {
             Some(share) => Bytes::from_owner(Held { bytes: first, _share: share }),
             None => first,
