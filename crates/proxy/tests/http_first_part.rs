@@ -9,6 +9,7 @@ use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use whimbrel_lab::require;
 
 const SIZE: usize = 100_000;
@@ -97,6 +98,39 @@ fn small_objects_stay_on_a_near_and_slow_network_once_it_is_known_that_the_serve
     let near = IpAddr::from([10, 0, 0, 1]);
     let sources = sources.lock().unwrap();
     assert!(sources.len() == 6 && sources.iter().all(|source| *source == near), "{sources:?}");
+}
+
+/// As over a radio network that stands still: nothing breaks, and nothing comes.
+#[test]
+fn an_object_that_does_not_come_over_one_network_comes_over_the_other() {
+    if !require!() {
+        return;
+    }
+    let world = World::with(&[(5, 2), (50, 20)], "", |settings| settings.first_step = 14_000);
+    let _open = world.warm_up_to(&[2, 20], &Object::start(&world, 1 << 20));
+    let (near, far) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 1, 1]));
+    let (stands_still, sources) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<IpAddr>>>::default());
+    let (is_still, noted) = (Arc::clone(&stands_still), Arc::clone(&sources));
+    let origin = world.origin(move |_, _, stream| {
+        let from = stream.peer_addr().unwrap().ip();
+        noted.lock().unwrap().push(from);
+        while from == near && is_still.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let head = "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-999/1000\r\n\
+                    Content-Length: 1000\r\n\r\n";
+        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&[b'x'; 1000]).is_ok()
+    });
+    let load = || {
+        assert!(world.talk(&get(&origin.url("/"), "")).ends_with("xxx"));
+        std::mem::take(&mut *sources.lock().unwrap())
+    };
+    for _ in 0..4 {
+        assert_eq!(load(), [near], "nothing is asked for twice");
+    }
+    stands_still.store(true, Ordering::Relaxed);
+    assert_eq!(load(), [near, far]);
+    stands_still.store(false, Ordering::Relaxed);
 }
 
 /// What a client reads of the object, which tells when the first of it is there.
