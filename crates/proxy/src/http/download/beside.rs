@@ -46,8 +46,8 @@ impl Download {
     }
 }
 
-/// The object as it was asked for, or, if that is late, as it comes by the other way, whichever is sooner. One
-/// that fails waits for the other.
+/// The object as it was asked for, or, if that is late, as it comes by the other way, whichever is sooner.
+/// One that fails waits for the other.
 pub(super) async fn sooner(mut asked: Asked, mut beside: Box<Download>) -> Result<Response<Body>, Problem> {
     tokio::select! {
         biased;
