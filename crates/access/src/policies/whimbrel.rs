@@ -42,10 +42,10 @@ type Ways = [Option<Way>; MAX_PATHS];
 /// little. About a round trip of a near path, which is what a smaller window at home costs.
 const MOST_MARGIN: Seconds = Seconds(0.02);
 
-/// What fits into the first window must save this share of its time to leave home for a path that is clearly
-/// further: it is there after a round trip or two, and of those a forecast knows the smallest that was seen
-/// lately and the best rate. Over a recorded LTE network small objects were sent there for a few milliseconds
-/// that they did not save.
+/// What fits into the first window must save this share of its time, [`MOST_MARGIN`] at most, to leave home
+/// for a path that is clearly further: it is there after a round trip or two, and of those a forecast knows
+/// the smallest that was seen lately and the best rate. Over a recorded LTE network small objects were sent
+/// there for a few milliseconds that they did not save.
 const SMALL_MARGIN: f64 = 0.25;
 
 /// Where metered and free paths are to be balanced, a metered one is worth its money if the unit takes at

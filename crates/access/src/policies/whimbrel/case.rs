@@ -27,8 +27,8 @@ const NEARLY_NO_LOSS: f64 = 0.001;
 /// more.
 const ABOUT_THE_RTT: f64 = 1.2;
 
-/// A round-trip time of more than this multiple of the smallest is clearly longer: queues of two paths at
-/// work differ by less.
+/// A round-trip time of more than this multiple of the smallest is clearly longer: paths that are alike
+/// seldom differ by as much.
 const FURTHER: f64 = 1.5;
 
 /// The most by which delay may vary for a steady flow: the bound of the classes for conversation in ITU-T

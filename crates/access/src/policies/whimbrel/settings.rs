@@ -12,7 +12,8 @@ use serde::Deserialize;
 pub(in crate::policies) struct Settings {
     /// Smaller units are never split, bytes.
     pub(super) bytes: u64,
-    /// The share of a unit's time that leaving home must save, from 0 to below 1.
+    /// The share of a unit's time that leaving home must save, from 0 to below 1. For a clearly further path
+    /// it is a quarter at least of what fits into the first window.
     pub(super) margin: f64,
     /// Whether to open connections before they are needed.
     pub(super) warm: bool,
