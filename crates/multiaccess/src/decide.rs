@@ -56,7 +56,19 @@ pub(crate) struct Decider {
     connections: Vec<Connection>,
 }
 
-/// What stays the same through one decision.
+/// What is decided about.
+#[derive(Clone, Copy)]
+struct About<'a> {
+    now: Duration,
+    paths: &'a Paths,
+    estimates: &'a [PathEstimate],
+    ask: &'a Ask,
+    candidates: &'a [Candidate],
+    /// What another program chose, and its name.
+    chosen: Option<(&'a str, &'a Chosen)>,
+}
+
+/// What stays the same while the policy is asked once.
 struct Case<'a> {
     ask: &'a Ask,
     paths: &'a Paths,
@@ -111,8 +123,27 @@ impl Decider {
         }
         self.load.add_scheduled(estimates);
         let mut verdict = Verdict::default();
-        self.list_destinations(now, paths, ask, candidates);
         self.list_connections(paths, ask, &mut verdict)?;
+        let about = About { now, paths, estimates, ask, candidates, chosen };
+        let (problems, avoids) = (verdict.problems.clone(), !self.failures.is_empty());
+        self.put_before_policy(&about, avoids, &mut verdict);
+        // What may go over one network alone is not refused because that failed a moment ago. What is under
+        // way stays where it is.
+        if avoids && verdict.ways.is_empty() && ask.under_way.is_none() {
+            verdict.problems = problems;
+            self.put_before_policy(&about, false, &mut verdict);
+        }
+        if ask.track {
+            verdict.unit = self.load.schedule(client, shares(paths, ask, &verdict), now);
+        }
+        Ok(verdict)
+    }
+
+    /// Has the policy decide, or takes over what another program chose. Where it `avoids`, ways that failed
+    /// lately are left out, unless there is no other.
+    fn put_before_policy(&mut self, about: &About<'_>, avoids: bool, verdict: &mut Verdict) {
+        let About { now, paths, estimates, ask, candidates, chosen } = *about;
+        self.list_destinations(now, paths, ask, candidates, avoids);
         let situation = Situation {
             now: Seconds(now.as_secs_f64()),
             granularity: ask.granularity,
@@ -124,7 +155,7 @@ impl Decider {
         let (destinations, failures, stated) = (&self.destinations[..], &self.failures, situation.stated());
         let case = Case { ask, paths, estimates, destinations, failures, now, stated };
         if let Some((name, chosen)) = chosen {
-            case.take_over(&situation, name, chosen, &mut verdict);
+            case.take_over(&situation, name, chosen, verdict);
         }
         if verdict.ways.is_empty() {
             verdict.policy = self.policy.name().to_owned();
@@ -137,7 +168,7 @@ impl Decider {
                     policy.decide(&situation, &mut forecast, decision);
                 }
             }
-            case.fill(decision, &mut verdict);
+            case.fill(decision, verdict);
         }
         if verdict.ways.is_empty() && ask.under_way.is_none() {
             let is_here = |candidate: &Candidate| paths.are_at(candidate.address.ip());
@@ -147,10 +178,6 @@ impl Decider {
                 false => case.nothing(),
             });
         }
-        if ask.track {
-            verdict.unit = self.load.schedule(client, case.shares(&verdict), now);
-        }
-        Ok(verdict)
     }
 
     /// The question to another program.
@@ -178,15 +205,22 @@ impl Decider {
         }
     }
 
-    /// Each way from a path to an address of it: those that failed lately only if there is no other.
-    fn list_destinations(&mut self, now: Duration, paths: &Paths, ask: &Ask, candidates: &[Candidate]) {
+    /// Each way from a path to an address of it. Where it `avoids`, those that failed lately only if there is
+    /// no other.
+    fn list_destinations(
+        &mut self,
+        now: Duration,
+        paths: &Paths,
+        ask: &Ask,
+        candidates: &[Candidate],
+        avoids: bool,
+    ) {
         self.destinations.clear();
         if has_no_destination(ask) {
             let anywhere = paths.present().map(|(path, _)| Destination { address: ANYWHERE, path });
             self.destinations.extend(anywhere);
         }
-        let tries_all = self.failures.is_empty();
-        for avoiding in [!tries_all, false] {
+        for avoiding in [avoids, false] {
             if !self.destinations.is_empty() {
                 break;
             }
@@ -244,6 +278,16 @@ fn leads(paths: &Paths, path: &crate::paths::KnownPath, candidate: &Candidate) -
         && !paths.are_at(candidate.address.ip())
 }
 
+/// How many bytes are to come over each path.
+fn shares(paths: &Paths, ask: &Ask, verdict: &Verdict) -> Vec<(PathId, u64)> {
+    let path = |way: &Way| paths.named(&way.interface);
+    if verdict.parts.is_empty() {
+        let bytes = ask.intents.at(ask.granularity).received().unwrap_or(UNKNOWN_SIZE);
+        return verdict.ways.first().and_then(path).map(|path| (path, bytes)).into_iter().collect();
+    }
+    verdict.parts.iter().filter_map(|part| Some((path(&part.way)?, part.bytes))).collect()
+}
+
 impl Case<'_> {
     /// Writes down what the policy decided.
     fn fill(&self, decision: &Decision, verdict: &mut Verdict) {
@@ -262,16 +306,6 @@ impl Case<'_> {
         }
         let warm = "for what comes next".to_owned();
         verdict.warm = decision.warm().and_then(|choice| self.way(choice, warm));
-    }
-
-    /// How many bytes are to come over each path.
-    fn shares(&self, verdict: &Verdict) -> Vec<(PathId, u64)> {
-        let path = |way: &Way| self.paths.named(&way.interface);
-        if verdict.parts.is_empty() {
-            let bytes = self.stated.received().unwrap_or(UNKNOWN_SIZE);
-            return verdict.ways.first().and_then(path).map(|path| (path, bytes)).into_iter().collect();
-        }
-        verdict.parts.iter().filter_map(|part| Some((path(&part.way)?, part.bytes))).collect()
     }
 
     /// Writes down what another program chose, as far as the question allows it.

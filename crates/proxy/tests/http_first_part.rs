@@ -133,6 +133,40 @@ fn an_object_that_does_not_come_over_one_network_comes_over_the_other() {
     stands_still.store(false, Ordering::Relaxed);
 }
 
+/// The same after the first part: nobody waits for as long as an object may be silent that has nowhere to go.
+#[test]
+fn an_object_that_stops_after_its_first_part_goes_on_over_the_other_network() {
+    if !require!() {
+        return;
+    }
+    let world = World::with(&[(5, 2), (50, 20)], "", |settings| {
+        (settings.first_step, settings.stall) = (14_000, 4 * LIMIT);
+    });
+    let _open = world.warm_up_to(&[2, 20], &Object::start(&world, 1 << 20));
+    let still = Arc::<Mutex<Option<IpAddr>>>::default();
+    let stands_still = Arc::clone(&still);
+    let (over, is_over) = mpsc::channel::<()>();
+    let is_over = Mutex::new(is_over);
+    let origin = world.origin(move |head, _, stream| {
+        let from = stream.peer_addr().unwrap().ip();
+        let (first, last) = range(head, SIZE).unwrap();
+        let is_rest = first >= 14_000;
+        if stream.write_all(part(first, last).as_bytes()).is_err() {
+            return false;
+        }
+        // The network that the rest is first asked for over stands still from then on.
+        if is_rest && *still.lock().unwrap().get_or_insert(from) == from {
+            let _ = is_over.lock().unwrap().recv_timeout(4 * LIMIT);
+            return false;
+        }
+        stream.write_all(&vec![b'x'; last + 1 - first]).is_ok()
+    });
+    let answer = world.talk(&get(&origin.url("/"), ""));
+    assert!(answer.ends_with(&"x".repeat(SIZE)), "{}", &answer[..answer.len().min(200)]);
+    assert!(stands_still.lock().unwrap().is_some());
+    drop(over);
+}
+
 /// What a client reads of the object, which tells when the first of it is there.
 fn read(world: &World, origin: &Origin, begun: &Sender<()>) -> Vec<u8> {
     let mut client = world.connect();

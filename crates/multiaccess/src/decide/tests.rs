@@ -231,6 +231,15 @@ fn a_way_that_failed_is_tried_last_and_all_the_same_if_there_is_no_other() {
 }
 
 #[test]
+fn what_may_go_over_one_network_alone_is_not_refused_because_that_failed_lately() {
+    let (mut decider, paths) = (decider("eaf"), two());
+    decider.failures.failed(Duration::from_secs(5), 3, THERE[0].address);
+    let verdict = decided(&mut decider, &paths, &ask("size-received=1000 cost=no-expense"));
+    let ways: Vec<_> = verdict.ways.iter().map(|way| (way.interface.as_str(), way.failed_lately)).collect();
+    assert_eq!((ways, verdict.problems), (vec![("wlan0", true)], vec![]));
+}
+
+#[test]
 fn dead_servers_do_not_make_a_network_avoided_on_which_others_answer() {
     let heard = |ago: f64| {
         let near = PathEstimate {

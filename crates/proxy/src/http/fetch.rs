@@ -29,7 +29,7 @@ const WORKERS_EACH: usize = 2;
 /// Rounds without a byte, after which an object is given up. A round is one that brought less than the least
 /// range.
 const MOST_FRUITLESS: u32 = 8;
-/// The pause after the first of them; it doubles.
+/// How long the first of them takes at least, with the pause behind it; it doubles.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// A network that was lost is looked for at least so often: one that failed is avoided by the manager for ten
@@ -37,8 +37,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const LOST: Duration = Duration::from_secs(11);
 /// A network whose rate is unknown is tried for so long: twice what the manager needs to see it filled.
 const TRIAL: Duration = Duration::from_secs(2);
-/// With less to come nobody looks for a network that was lost.
+/// With less to come nobody looks for a network that was lost, and one that stands still is left soon.
 const LEAST_LEFT: u64 = 1 << 20;
+/// So soon: a packet that was lost has mostly come again by then, after two round trips or Linux's least
+/// timeout of 200 ms. With more to come, what is lost by a break counts for more than the wait.
+const SOON: Duration = Duration::from_secs(1);
 /// How many times longer than usual a server may be silent when it was before.
 const MOST_PATIENCE: u32 = 8;
 
@@ -83,7 +86,7 @@ async fn supervise(object: Arc<Described>, assembly: Arc<Assembly>, decided: Opt
     let mut decided = decided;
     let mut fruitless = 0;
     loop {
-        let before = assembly.received();
+        let (before, began) = (assembly.received(), Instant::now());
         let next = match decided.take() {
             Some(decided) => Ok(decided),
             None => {
@@ -93,7 +96,10 @@ async fn supervise(object: Arc<Described>, assembly: Arc<Assembly>, decided: Opt
             }
         };
         let why = match next {
-            Ok(decided) => round(&object, &assembly, decided, fruitless).await,
+            Ok(decided) => {
+                let stall = patience(&object, &assembly, &decided, fruitless);
+                round(&object, &assembly, decided, stall).await
+            }
             Err(error) => error.to_string(),
         };
         if assembly.left() == 0 || assembly.has_failed() {
@@ -110,9 +116,17 @@ async fn supervise(object: Arc<Described>, assembly: Arc<Assembly>, decided: Opt
         if fruitless >= MOST_FRUITLESS {
             return assembly.fail(format!("{} is not reached any more: {why}", object.to));
         }
-        let pause = PAUSE.saturating_mul(1 << (fruitless - 1));
-        tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+        let pause = PAUSE.saturating_mul(1 << (fruitless - 1)).min(LONGEST_PAUSE);
+        tokio::time::sleep_until((began + pause).into()).await;
     }
+}
+
+/// For how long nothing may come.
+fn patience(object: &Described, assembly: &Assembly, decided: &Decided, fruitless: u32) -> Duration {
+    if fruitless == 0 && decided.has_choice() && assembly.left() < LEAST_LEFT {
+        return object.stall.min(SOON);
+    }
+    object.stall * (1 << fruitless.min(8)).min(MOST_PATIENCE)
 }
 
 /// One attempt, over as many connections as were decided. Returns why the last of them ended.
@@ -120,16 +134,15 @@ async fn round(
     object: &Arc<Described>,
     assembly: &Arc<Assembly>,
     decided: Decided,
-    fruitless: u32,
+    stall: Duration,
 ) -> String {
     let mut decided = decided;
     // It counts as scheduled for as long as this goes on.
     let _unit = decided.unit.take();
-    let patience = (1 << fruitless.min(8)).min(MOST_PATIENCE);
     let mut team = Team {
         object: Arc::clone(object),
         assembly: Arc::clone(assembly),
-        stall: object.stall * patience,
+        stall,
         workers: Arc::new(AtomicUsize::new(1)),
         tasks: JoinSet::new(),
         at_work: HashMap::new(),
