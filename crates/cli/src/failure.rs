@@ -124,7 +124,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = error.downcast_ref::<SessionError>() {
         return match error {
             SessionError::None(_) => Some(Failure::NOT_FOUND),
-            SessionError::Unreachable(_) => Some(Failure::UNREACHABLE),
+            SessionError::Unreachable(_) | SessionError::Silent { .. } => Some(Failure::UNREACHABLE),
             SessionError::Refused(_) | SessionError::KnowsNoFilms => Some(Failure::REFUSED),
             _ => None,
         };

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use whimbrel_base::Name;
@@ -70,6 +71,10 @@ pub(crate) fn list(into: &mut WhimbrelHosts, hosts: &[ListedHost], network: &Arc
 impl Streams for Lasting {
     fn open(&self) -> Opening<'_> {
         Box::pin(async { self.stream().await.map_err(|error| failure::line(&error)) })
+    }
+
+    fn unreachable(&self) -> Option<Duration> {
+        self.out_of_reach()
     }
 }
 

@@ -44,6 +44,12 @@ impl Lasting {
         current.clone()
     }
 
+    /// For how long the peer has been out of reach, if it is so just now on the newest connection.
+    pub(crate) fn out_of_reach(&self) -> Option<Duration> {
+        // Whoever holds it makes a connection, or looks at them.
+        self.current.try_lock().ok()?.last()?.stats().unreachable
+    }
+
     /// The living connections, for another instance to go on with.
     pub(crate) async fn leave(&self) -> Vec<Connection> {
         std::mem::take(&mut *self.current.lock().await)

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 use whimbrel_transport::Stream;
 
 /// What [`Streams::open`] returns.
@@ -11,4 +12,9 @@ pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Stream, String>> + Sen
 pub trait Streams: Send + Sync + 'static {
     /// A new stream, or what is wrong.
     fn open(&self) -> Opening<'_>;
+
+    /// For how long no path to the peer has worked, if none does and that is known.
+    fn unreachable(&self) -> Option<Duration> {
+        None
+    }
 }

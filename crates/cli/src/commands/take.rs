@@ -12,6 +12,7 @@ pub(crate) use ports::go_on as go_on_at_ports;
 pub(crate) use program::{Place, ended, start};
 pub(crate) use waiting::{Asking, How, Waiting};
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -77,6 +78,9 @@ pub(crate) struct Take {
 /// Any port of this host.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// A program that was started and has not connected by then may not know where: that is told.
+const LATE: Duration = Duration::from_secs(15);
+
 /// For a program to read what it was given, when its session broke or went on elsewhere.
 pub(crate) const LAST: Duration = Duration::from_secs(10);
 
@@ -134,7 +138,7 @@ async fn take(
         let place = if asks { place.url.clone() } else { place.at.to_string() };
         output::line(format!("{} to {} waits for a program on {place}", &id[..8], session.to))?;
     }
-    let (mut program, asking) = asking(args, waiting, &place).await?;
+    let (mut program, asking) = asking(globals, args, waiting, &place).await?;
     let takers = rule::takers(&network.key);
     let carrying = carry(sessions, session, takers.clone(), asking, |begun| tell(globals, begun));
     let following = rule::follow(network.key.clone(), takers, |takers| sessions.set_rule(takers));
@@ -161,14 +165,28 @@ async fn take(
 }
 
 /// Starts the program, if one is given, and waits for one that asks.
-async fn asking(args: &Take, waiting: Waiting, place: &Place) -> Result<(Option<Child>, Asking)> {
+async fn asking(
+    globals: &Globals,
+    args: &Take,
+    waiting: Waiting,
+    place: &Place,
+) -> Result<(Option<Child>, Asking)> {
     let mut program = start(&args.program, place, |_| Ok(()))?;
+    let telling = async {
+        tokio::time::sleep(LATE).await;
+        if let Some(words) = args.program.first() {
+            let name = words.display();
+            output::note(globals.quiet, format!("{name} has not connected to {} yet; waiting", place.at));
+        }
+        std::future::pending::<Infallible>().await
+    };
     tokio::select! {
         asking = waiting.program() => Ok((program, asking?)),
         status = ended(&mut program) => {
             let status = status?;
             Err(Failure::new(1, format!("the program ended before it connected: {status}")).into())
         }
+        never = telling => match never {},
     }
 }
 

@@ -109,6 +109,7 @@ impl Stage {
     }
 
     /// A device lets another one take its only session. Returns what that is called.
+    #[track_caller]
     pub fn hand_over(&self, from: &str, to: &str) -> String {
         let id = self.session(from)["id"].as_str().unwrap().to_owned();
         let device = self.world.id(to);
@@ -127,12 +128,14 @@ impl Stage {
     }
 
     /// Runs a command of a device about sessions at the gateway.
+    #[track_caller]
     pub fn run(&self, device: &str, args: &[&str]) -> String {
         let output = self.world.run(device, &[args, &["--through", &self.ticket]].concat());
         output.succeeded().stdout.clone()
     }
 
     /// The only session, as a device is told of it.
+    #[track_caller]
     pub fn session(&self, device: &str) -> serde_json::Value {
         let said = self.run(device, &["sessions", "--json"]);
         let said: serde_json::Value = serde_json::from_str(&said).unwrap();

@@ -17,7 +17,9 @@ use crate::lines;
 pub use crate::waiting::wait_within;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
-pub const LIMIT: Duration = Duration::from_secs(30);
+/// For whatever must come at all. Longer than the program itself waits for any answer (30 s), so that what it
+/// says then is seen.
+pub const LIMIT: Duration = Duration::from_secs(45);
 
 /// A place for one test: users' homes, and a part of 127.0.0.0/8.
 pub struct World {
@@ -136,10 +138,12 @@ impl World {
         Process::start(&mut self.command(user, args))
     }
 
+    #[track_caller]
     pub fn run(&self, user: &str, args: &[&str]) -> Output {
         Process::start(&mut self.command(user, args)).output(LIMIT)
     }
 
+    #[track_caller]
     pub fn id(&self, user: &str) -> String {
         self.run(user, &["id"]).succeeded().stdout.trim().to_owned()
     }
@@ -155,6 +159,8 @@ impl World {
 /// A running program; killed when dropped.
 pub struct Process {
     pub child: Child,
+    /// Its arguments.
+    words: String,
     lines: Receiver<String>,
     /// What it has said so far to its user.
     stderr: Arc<Mutex<String>>,
@@ -163,6 +169,8 @@ pub struct Process {
 
 impl Process {
     pub fn start(command: &mut Command) -> Self {
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        let words = words.join(" ");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
@@ -176,7 +184,7 @@ impl Process {
                 line.clear();
             }
         });
-        Self { child, lines, stderr, readers: Some([output, messages]) }
+        Self { child, words, lines, stderr, readers: Some([output, messages]) }
     }
 
     /// The next line of output.
@@ -235,6 +243,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    #[track_caller]
     pub fn output(mut self, limit: Duration) -> Output {
         self.finish(limit)
     }
@@ -246,7 +255,13 @@ impl Process {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(start.elapsed() < limit, "did not end in time");
+            assert!(
+                start.elapsed() < limit,
+                "`{}` did not end in time; it said {:?} {:?}",
+                self.words,
+                self.lines.try_iter().collect::<Vec<_>>(),
+                self.said()
+            );
             std::thread::sleep(Duration::from_millis(5));
         };
         self.readers.take().unwrap().into_iter().for_each(|reader| reader.join().unwrap());

@@ -21,6 +21,19 @@ pub enum SessionError {
     /// It cannot be spoken to.
     #[error("the gateway is not reached: {0}")]
     Unreachable(String),
+    /// It has not answered by when an answer is due.
+    #[error(
+        "the gateway was asked {what}, and has not answered in {} s; {}",
+        .limit.as_secs(), way(*.unreachable)
+    )]
+    Silent {
+        /// What it was asked, for people.
+        what: &'static str,
+        /// How long it was waited for.
+        limit: Duration,
+        /// For how long no path to it has worked, if none does.
+        unreachable: Option<Duration>,
+    },
     /// It is of a version that knows nothing of films.
     #[error("the gateway is older than this program, and knows nothing of films; take it as http")]
     KnowsNoFilms,
@@ -44,15 +57,36 @@ pub(super) async fn control(
     id: SessionId,
     moves: u32,
 ) -> Result<Stream, SessionError> {
-    within(async { ask(streams, &Asked::Control { id, moves }).await.map(|(_, stream)| stream) }).await
+    let asked = Asked::Control { id, moves };
+    let asking = async { ask(streams, &asked).await.map(|(_, stream)| stream) };
+    within(streams, "for a second stream", asking).await
 }
 
-/// Waits for an answer no longer than one may take.
+/// Waits for the answer to `what` no longer than one may take.
 pub(super) async fn within<T>(
+    streams: &Arc<dyn Streams>,
+    what: &'static str,
     asking: impl Future<Output = Result<T, SessionError>>,
 ) -> Result<T, SessionError> {
-    let done = tokio::time::timeout(LIMIT, asking).await;
-    done.unwrap_or_else(|_| Err(SessionError::Unreachable("it does not answer in time".to_owned())))
+    within_limit(LIMIT, streams, what, asking).await
+}
+
+async fn within_limit<T>(
+    limit: Duration,
+    streams: &Arc<dyn Streams>,
+    what: &'static str,
+    asking: impl Future<Output = Result<T, SessionError>>,
+) -> Result<T, SessionError> {
+    let done = tokio::time::timeout(limit, asking).await;
+    done.unwrap_or_else(|_| Err(SessionError::Silent { what, limit, unreachable: streams.unreachable() }))
+}
+
+/// Whether the network is to blame that nothing was answered, for people.
+fn way(unreachable: Option<Duration>) -> String {
+    match unreachable {
+        Some(lasts) => format!("no path to it has worked for {} s", lasts.as_secs()),
+        None => "it can be reached".to_owned(),
+    }
 }
 
 /// What a gateway said to a request.
@@ -99,4 +133,36 @@ pub(crate) fn explained(error: io::Error) -> io::Error {
         _ => return error,
     };
     io::Error::other(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Opening;
+
+    /// A gateway that says nothing, to which there has been no way for so long.
+    struct Mute(Option<Duration>);
+
+    impl Streams for Mute {
+        fn open(&self) -> Opening<'_> {
+            Box::pin(std::future::pending())
+        }
+
+        fn unreachable(&self) -> Option<Duration> {
+            self.0
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_not_answered_hears_what_was_asked_and_whether_there_is_a_way() {
+        let lasts = Some(Duration::from_secs(12));
+        for (unreachable, way) in [(None, "it can be reached"), (lasts, "no path to it has worked for 12 s")]
+        {
+            let streams: Arc<dyn Streams> = Arc::new(Mute(unreachable));
+            let asking = async { ask(&streams, &Asked::List).await.map(drop) };
+            let done = within_limit(Duration::from_millis(10), &streams, "for its sessions", asking).await;
+            let said = format!("the gateway was asked for its sessions, and has not answered in 0 s; {way}");
+            assert_eq!(done.err().map(|error| error.to_string()), Some(said));
+        }
+    }
 }

@@ -30,7 +30,7 @@ impl SessionsAt {
     /// # Errors
     /// When the gateway is not reached, or older.
     pub async fn list(&self) -> Result<Vec<Listed>, SessionError> {
-        within(async {
+        within(&self.streams, "for its sessions", async {
             let mut stream = ask(&self.streams, &Asked::List).await?.1;
             Ok(read_list(&mut stream).await?)
         })
@@ -42,8 +42,9 @@ impl SessionsAt {
     /// # Errors
     /// [`SessionError::Older`] if the gateway tells nobody: then the list is what there is to look at.
     pub async fn hear(&self) -> Result<Hearing, SessionError> {
-        within(async { ask(&self.streams, &Asked::Words).await.map(|(_, stream)| Hearing::new(stream)) })
-            .await
+        let asking =
+            async { ask(&self.streams, &Asked::Words).await.map(|(_, stream)| Hearing::new(stream)) };
+        within(&self.streams, "to tell of sessions", asking).await
     }
 
     /// Lets another device take a session of this one, which was moved so often until now, for some time.
@@ -57,7 +58,8 @@ impl SessionsAt {
         limit: Duration,
     ) -> Result<(), SessionError> {
         let asked = Asked::HandOff { id, moves, to, limit };
-        within(async { ask(&self.streams, &asked).await.map(drop) }).await
+        let asking = async { ask(&self.streams, &asked).await.map(drop) };
+        within(&self.streams, "to let another device take a session", asking).await
     }
 
     /// Lets these devices, and no others, take all sessions of this one without being asked to. What one that
@@ -66,7 +68,8 @@ impl SessionsAt {
     /// # Errors
     /// When the gateway is not reached, or older.
     pub async fn set_rule(&self, rule: Takers) -> Result<(), SessionError> {
-        within(async { ask(&self.streams, &Asked::Rule { rule }).await.map(drop) }).await
+        let asking = async { ask(&self.streams, &Asked::Rule { rule }).await.map(drop) };
+        within(&self.streams, "to let other devices take sessions", asking).await
     }
 
     /// Takes a session that was moved so often until now, as [`Listed`] says. From then on, devices of the
@@ -100,7 +103,7 @@ impl SessionsAt {
     }
 
     async fn take_as(&self, asked: Asked) -> Result<Attached, SessionError> {
-        within(async {
+        within(&self.streams, "for the session", async {
             let (Said { answer, ahead }, mut stream) = ask(&self.streams, &asked).await?;
             let granted = read_granted(&mut stream).await?;
             let entry = match asked {

@@ -42,7 +42,7 @@ pub(super) async fn take(globals: &Globals, args: &Take, from: &Peer) -> Result<
             let short = session.get(..8).unwrap_or(&session);
             output::line(format!("{short} waits for a program on {}", place.url))?;
         }
-        let (mut program, (socket, begins)) = asking(args, waiting, &place).await?;
+        let (mut program, (socket, begins)) = asking(globals, args, waiting, &place).await?;
         let request = match begins {
             Begins::Http(request) => request,
             Begins::Raw | Begins::HttpTime(_) | Begins::Line(_) => Vec::new(),
