@@ -84,6 +84,17 @@ fn gap(hops: Side, udp: bool) -> Duration {
     longest
 }
 
+/// The median of three gaps, which are measured beside each other. Where other programs want the processors
+/// too, a thread waits for one for half a second now and then, which makes one gap longer; a missing round
+/// trip makes all of them longer.
+fn usual_gap(hops: Side, udp: bool) -> Duration {
+    let mut gaps = std::thread::scope(|scope| {
+        [(); 3].map(|()| scope.spawn(|| gap(hops, udp))).map(|measuring| measuring.join().unwrap())
+    });
+    gaps.sort_unstable();
+    gaps[1]
+}
+
 #[test]
 fn a_live_hand_over_is_a_gap_of_a_few_round_trips() {
     if !require!() {
@@ -92,9 +103,9 @@ fn a_live_hand_over_is_a_gap_of_a_few_round_trips() {
     let _heavy = heavy();
     // A client's new owner has a carrier before the old one lets go.
     for (hops, over_quic, over_tcp) in [(Side::Client, 2, 2), (Side::Server, 3, 4)] {
-        let quic = gap(hops, true);
+        let quic = usual_gap(hops, true);
         assert!(quic <= RTT * over_quic + SLACK, "{hops:?}: {quic:?}");
-        let tcp = gap(hops, false);
+        let tcp = usual_gap(hops, false);
         assert!(tcp <= RTT * over_tcp + SLACK, "{hops:?} where UDP is blocked: {tcp:?}");
     }
 }
