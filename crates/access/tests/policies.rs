@@ -153,6 +153,17 @@ fn large_units_are_split_and_small_or_sensitive_ones_are_not() {
     assert!(parts("size-received=1000000 size-sent=1000000").is_empty());
 }
 
+#[test]
+fn nothing_is_split_over_a_path_on_which_more_is_scheduled_than_it_has() {
+    let mut case = case("size-received=1000000", &[(0.01, 1e6), (0.01, 1e6)]);
+    for (scheduled, parts) in [([1_000_000; 2], 2), ([1_000_001, 0], 0), ([0, 1_000_001], 0)] {
+        for (path, scheduled) in case.paths.iter_mut().zip(scheduled) {
+            (path.scheduled, path.objects) = (scheduled, u32::from(scheduled > 0));
+        }
+        assert_eq!(case.by("whimbrel").parts().len(), parts, "{scheduled:?}");
+    }
+}
+
 /// 1 MB is under way on the near path at 100 kB/s. The far path is free: `share` of it comes there after
 /// 0.2 + share seconds, the rest here after 10 × (1 - share). Of the shares that are tried, 15/16 ends first.
 #[test]

@@ -20,7 +20,8 @@ pub(super) use settings::Settings;
 ///    earlier by a margin, because what comes after the unit will want connections at home whose windows have
 ///    grown. Not so where it is as near as home. A path that costs money must be worth it.
 /// 3. A unit that is large enough is split between the best ways of two paths where all of it is there
-///    earlier.
+///    earlier. Not so where more than it has is scheduled on one of them: nothing would lie idle without its
+///    part, which comes at the others' expense, and each part more is a burst more in that path's queue.
 /// 4. When something has become free, the end of what still has far to go moves there.
 struct Whimbrel {
     settings: Settings,
@@ -203,14 +204,16 @@ impl Whimbrel {
         best: Way,
         decision: &mut Decision,
     ) {
-        if !case.may_split(self.settings.bytes) {
+        let size = case.stated.received().unwrap_or(0);
+        let is_busy = |path: PathId| case.estimate(path).scheduled > size;
+        if !case.may_split(self.settings.bytes) || is_busy(best.path) {
             return;
         }
-        let size = case.stated.received().unwrap_or(0);
         let mut earliest = self.deadline(case, best.completes);
         let fits = |way: &&Way| {
             let costs_nothing_new = !case.is_reserve(way.path) || case.is_reserve(best.path);
-            way.path != best.path && costs_nothing_new && case.handicap(way.path) == Seconds::ZERO
+            let is_other = way.path != best.path && !is_busy(way.path);
+            is_other && costs_nothing_new && case.handicap(way.path) == Seconds::ZERO
         };
         for other in ways.iter().flatten().filter(fits) {
             for share in SHARES {

@@ -16,7 +16,7 @@ use super::problem::Problem;
 use super::speaker::Coming;
 use super::validator::{Span, Validator};
 use super::{Proxy, passing};
-use crate::Destination;
+use crate::{Destination, UpstreamError};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::header::{
@@ -144,14 +144,15 @@ impl Download {
         let step = first.bytes;
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
+        let lease = self.lease(step).await?;
         let expected = Intents::receive(self.expected(step));
-        let Self { proxy, to, head, decided, .. } = &mut *self;
+        let Self { proxy, to, head, .. } = &mut *self;
         let mut request = || {
             let mut request = sent(head);
             request.headers_mut().insert(RANGE, range.clone());
             request
         };
-        let (answer, lease) = ask(proxy, to, &expected, decided, &mut request).await?;
+        let (answer, lease) = ask(proxy, to, &expected, lease, &mut request).await?;
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease, first).await,
             // There is no first byte in an object of none.
@@ -171,10 +172,30 @@ impl Download {
         }
     }
 
+    /// A connection for the first bytes. Where a new one had to be made it is decided once more, if the server
+    /// has told meanwhile that less is to be expected: what was to leave a network for want of room there may
+    /// have room by then. The new connection is another one's then.
+    async fn lease(&mut self, step: u64) -> Result<Lease, Problem> {
+        let expected = self.expected(step);
+        let Self { proxy, to, decided, .. } = self;
+        let lease = lease_for(proxy, to, &Intents::receive(expected), decided).await?;
+        let known = self.expected(step);
+        if lease.was_used() || known >= expected {
+            return Ok(lease);
+        }
+        lease.finish().await;
+        let Self { proxy, to, .. } = self;
+        let known = Intents::receive(known);
+        let mut decided = proxy.origins.decide(to, known, false).await?;
+        Ok(lease_for(proxy, to, &known, &mut decided).await?)
+    }
+
     /// Asks for the whole object at once, the way that was decided.
     async fn whole(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
+        let any = Intents::default();
         let Self { proxy, to, head, decided, .. } = &mut *self;
-        let (answer, lease) = ask(proxy, to, &Intents::default(), decided, &mut || sent(head)).await?;
+        let lease = lease_for(proxy, to, &any, decided).await?;
+        let (answer, lease) = ask(proxy, to, &any, lease, &mut || sent(head)).await?;
         self.pass(answer, lease)
     }
 
@@ -342,18 +363,27 @@ fn sent(head: &mut Parts) -> Request<Sent> {
     Request::from_parts(std::mem::replace(head, left), Either::Right(Empty::new()))
 }
 
-/// Waits for a turn, asks the way that was decided, of which nothing is left, and waits for the head of the
-/// answer.
-async fn ask(
+/// Waits for a turn and a connection, the way that was decided, of which nothing is left.
+async fn lease_for(
     proxy: &Proxy,
     to: &Destination,
     intents: &Intents,
     decided: &mut Decided,
+) -> Result<Lease, UpstreamError> {
+    let origins = &proxy.origins;
+    let turn = origins.turn(to, decided.network(), false).await;
+    Ok(origins.lease(to, intents, std::mem::take(decided)).await?.with(turn))
+}
+
+/// Asks on this connection, and waits for the head of the answer.
+async fn ask(
+    proxy: &Proxy,
+    to: &Destination,
+    intents: &Intents,
+    lease: Lease,
     request: Make<'_>,
 ) -> Result<(Response<Coming>, Lease), Problem> {
     let origins = &proxy.origins;
-    let turn = origins.turn(to, decided.network(), false).await;
-    let lease = origins.lease(to, intents, std::mem::take(decided)).await?.with(turn);
     let outgoing = Outgoing::made_by(request);
     exchange_on(lease, origins, to, intents, outgoing, proxy.settings.answer_limit).await
 }
