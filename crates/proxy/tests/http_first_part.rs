@@ -100,6 +100,41 @@ fn small_objects_stay_on_a_near_and_slow_network_once_it_is_known_that_the_serve
     assert!(sources.len() == 6 && sources.iter().all(|source| *source == near), "{sources:?}");
 }
 
+/// As long as nothing is known of the server, each of six objects counts as 11 000 bytes, which take 88 ms on
+/// the near link: the last of them are to go far, over connections that take 150 ms to open. By then the near
+/// ones have told that all are small.
+#[test]
+fn an_object_does_not_leave_a_network_for_want_of_room_that_it_turns_out_to_have() {
+    if !require!() {
+        return;
+    }
+    let world = World::with(&[(5, 1), (150, 20)], "", |settings| settings.first_step = 14_000);
+    let _open = world.warm_up_to(&[1, 20], &Object::start(&world, 1 << 20));
+    let sources = Arc::<Mutex<Vec<IpAddr>>>::default();
+    let noted = Arc::clone(&sources);
+    let origin = world.origin(move |_, _, stream| {
+        noted.lock().unwrap().push(stream.peer_addr().unwrap().ip());
+        let head = "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-999/1000\r\n\
+                    Content-Length: 1000\r\n\r\n";
+        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&[b'x'; 1000]).is_ok()
+    });
+    let left = AtomicUsize::new(32);
+    let takes_one =
+        || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while takes_one() {
+                    assert!(world.talk(&get(&origin.url("/"), "")).ends_with("xxx"));
+                }
+            });
+        }
+    });
+    let near = IpAddr::from([10, 0, 0, 1]);
+    let sources = sources.lock().unwrap();
+    assert!(sources.len() == 32 && sources.iter().all(|source| *source == near), "{sources:?}");
+}
+
 /// As over a radio network that stands still: nothing breaks, and nothing comes.
 #[test]
 fn an_object_that_does_not_come_over_one_network_comes_over_the_other() {
