@@ -100,16 +100,16 @@ fn small_objects_stay_on_a_near_and_slow_network_once_it_is_known_that_the_serve
     assert!(sources.len() == 6 && sources.iter().all(|source| *source == near), "{sources:?}");
 }
 
-/// As long as nothing is known of the server, each of six objects counts as 11 000 bytes, which take 88 ms on
-/// the near link: the last of them are to go far, over connections that take 150 ms to open. By then the near
+/// As long as nothing is known of the server, each of six objects counts as 14 000 bytes, which take 56 ms on
+/// the near link: the last of them are to go far, over connections that take 100 ms to open. By then the near
 /// ones have told that all are small.
 #[test]
 fn an_object_does_not_leave_a_network_for_want_of_room_that_it_turns_out_to_have() {
     if !require!() {
         return;
     }
-    let world = World::with(&[(5, 1), (150, 20)], "", |settings| settings.first_step = 14_000);
-    let _open = world.warm_up_to(&[1, 20], &Object::start(&world, 1 << 20));
+    let world = World::with(&[(5, 2), (100, 8)], "", |settings| settings.first_step = 14_000);
+    let _open = world.warm_up_to(&[2, 8], &Object::start(&world, 1 << 20));
     let sources = Arc::<Mutex<Vec<IpAddr>>>::default();
     let noted = Arc::clone(&sources);
     let origin = world.origin(move |_, _, stream| {

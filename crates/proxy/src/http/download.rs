@@ -15,7 +15,7 @@ use super::origins::Lease;
 use super::problem::Problem;
 use super::speaker::Coming;
 use super::validator::{Span, Validator};
-use super::{Proxy, passing, sizes};
+use super::{Proxy, passing};
 use crate::{Destination, UpstreamError};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Either, Empty};
@@ -121,7 +121,7 @@ impl Download {
     /// a page would be sent away from a network that they would hardly fill.
     fn expected(&self, step: u64) -> u64 {
         let largest = self.proxy.sizes.of(&self.to).and_then(|sizes| sizes.largest());
-        largest.unwrap_or(sizes::UNKNOWN).clamp(1, step)
+        largest.map_or(step, |largest| largest.clamp(1, step))
     }
 
     /// An object of the server has so many bytes.

@@ -6,11 +6,6 @@ const KEPT: usize = 8;
 /// be.
 const LEAST: usize = 4;
 
-/// The most bytes to expect of an object of whose server nothing is known: three of four are no larger, of
-/// 13 731 on recorded pages. For each more that were to be expected, one more of a page's first objects would
-/// go far away.
-pub(super) const UNKNOWN: u64 = 11_000;
-
 /// The sizes of the last objects.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sizes {
