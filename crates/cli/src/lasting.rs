@@ -46,7 +46,7 @@ impl Lasting {
 
     /// For how long the peer has been out of reach, if it is so just now on the newest connection.
     pub(crate) fn out_of_reach(&self) -> Option<Duration> {
-        // Whoever holds it makes a connection, or looks at them.
+        // Not waited for: the lock is held while a connection is made.
         self.current.try_lock().ok()?.last()?.stats().unreachable
     }
 

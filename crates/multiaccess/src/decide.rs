@@ -126,10 +126,10 @@ impl Decider {
         self.list_connections(paths, ask, &mut verdict)?;
         let about = About { now, paths, estimates, ask, candidates, chosen };
         let (problems, avoids) = (verdict.problems.clone(), !self.failures.is_empty());
-        self.put_before_policy(&about, avoids, &mut verdict);
+        let left_out = self.put_before_policy(&about, avoids, &mut verdict);
         // What may go over one network alone is not refused because that failed a moment ago. What is under
         // way stays where it is.
-        if avoids && verdict.ways.is_empty() && ask.under_way.is_none() {
+        if left_out && verdict.ways.is_empty() && ask.under_way.is_none() {
             verdict.problems = problems;
             self.put_before_policy(&about, false, &mut verdict);
         }
@@ -140,10 +140,10 @@ impl Decider {
     }
 
     /// Has the policy decide, or takes over what another program chose. Where it `avoids`, ways that failed
-    /// lately are left out, unless there is no other.
-    fn put_before_policy(&mut self, about: &About<'_>, avoids: bool, verdict: &mut Verdict) {
+    /// lately are left out, unless there is no other. Returns whether any was.
+    fn put_before_policy(&mut self, about: &About<'_>, avoids: bool, verdict: &mut Verdict) -> bool {
         let About { now, paths, estimates, ask, candidates, chosen } = *about;
-        self.list_destinations(now, paths, ask, candidates, avoids);
+        let left_out = self.list_destinations(about, avoids);
         let situation = Situation {
             now: Seconds(now.as_secs_f64()),
             granularity: ask.granularity,
@@ -178,6 +178,7 @@ impl Decider {
                 false => case.nothing(),
             });
         }
+        left_out
     }
 
     /// The question to another program.
@@ -206,34 +207,33 @@ impl Decider {
     }
 
     /// Each way from a path to an address of it. Where it `avoids`, those that failed lately only if there is
-    /// no other.
-    fn list_destinations(
-        &mut self,
-        now: Duration,
-        paths: &Paths,
-        ask: &Ask,
-        candidates: &[Candidate],
-        avoids: bool,
-    ) {
+    /// no other. Returns whether any of these was left out.
+    fn list_destinations(&mut self, about: &About<'_>, avoids: bool) -> bool {
+        let About { now, paths, ask, candidates, .. } = *about;
         self.destinations.clear();
         if has_no_destination(ask) {
             let anywhere = paths.present().map(|(path, _)| Destination { address: ANYWHERE, path });
             self.destinations.extend(anywhere);
         }
+        let mut left_out = false;
         for avoiding in [avoids, false] {
             if !self.destinations.is_empty() {
                 break;
             }
+            left_out = false;
             for candidate in candidates {
                 for (path, known) in paths.present() {
                     if self.destinations.len() == MOST_DESTINATIONS {
-                        return;
+                        return left_out;
                     }
                     let address = candidate.address;
-                    if leads(paths, known, candidate)
-                        && !(avoiding
-                            && self.failures.avoids(now, known.index, address.ip(), paths.heard(path, now)))
-                    {
+                    if !leads(paths, known, candidate) {
+                        continue;
+                    }
+                    let heard = paths.heard(path, now);
+                    if avoiding && self.failures.avoids(now, known.index, address.ip(), heard) {
+                        left_out = true;
+                    } else {
                         self.destinations.push(Destination { address, path });
                     }
                 }
@@ -242,6 +242,7 @@ impl Decider {
         if self.destinations.is_empty() {
             self.destinations.push(NOWHERE);
         }
+        left_out
     }
 
     /// The connections whose paths are there.

@@ -9,8 +9,9 @@ const AVOIDED: Duration = Duration::from_secs(10);
 /// An interface by which so many different places could not be reached leads nowhere.
 const PLACES: usize = 3;
 /// Unless something was heard on it so shortly before, or since. A network that is dead has been silent for
-/// longer when something fails: a way counts as failed 1.75 s after the first packet at the earliest, and
-/// what was heard is known to a second.
+/// longer when something fails: a way counts as failed 1.75 s after the first packet, or a second after the
+/// last byte of an object, at the earliest, and what was heard is known to a second: of a dead network too
+/// late at worst, so that it takes one more failure.
 const SILENT: Duration = Duration::from_millis(500);
 /// The most failures that are kept.
 const MOST: usize = 1024;

@@ -174,8 +174,8 @@ async fn asking(
     let mut program = start(&args.program, place, |_| Ok(()))?;
     let telling = async {
         tokio::time::sleep(LATE).await;
-        if let Some(words) = args.program.first() {
-            let name = words.display();
+        if let Some(program) = args.program.first() {
+            let name = program.display();
             output::note(globals.quiet, format!("{name} has not connected to {} yet; waiting", place.at));
         }
         std::future::pending::<Infallible>().await

@@ -157,14 +157,15 @@ fn each_part_of_a_message_is_scheduled_on_its_own_path() {
     // With 43 000 bytes before it on each: 251.6 alone, and 200 + 43.0 with a quarter over the near path,
     // where it has half of the rate: 10 + 172. With one half it would be 10 + 344.
     assert_eq!((verdicts[1].ways[0].completes_ms, shares[1]), (Some(251.6), (64_500, 21_500)));
-    // 277.4 alone; 268.8 for three quarters, and a third of the rate for the quarter: 10 + 258.
-    assert_eq!((verdicts[2].ways[0].completes_ms, shares[2]), (Some(277.4), (64_500, 21_500)));
-    // 303.2 alone, and no share of it is earlier by 3 %: the near path has 344 ms to do.
-    assert_eq!((verdicts[3].ways[0].completes_ms, shares[3]), (Some(303.2), (86_000, 0)));
-    // Of all of them the near path carries what it can while the far one is at work: 301 000 bytes, which
-    // take 1.2 s, beside 2 451 000, which take 200 ms and 1.0 s.
-    let near: u64 = shares.iter().map(|(_, near)| near).sum();
-    assert_eq!(near, 301_000);
+    // 277.4 alone. Far more is scheduled than it has (107 500): nothing would lie idle without a part of it.
+    assert_eq!((verdicts[2].ways[0].completes_ms, shares[2]), (Some(277.4), (86_000, 0)));
+    // So it goes on until a whole one is earlier over the near path: after 612 ms there, behind 64 500 bytes,
+    // and after 621.4 over the far one.
+    let near: Vec<usize> = (2..32).filter(|n| shares[*n].1 > 0).collect();
+    assert_eq!((near, verdicts[12].ways[0].completes_ms), (vec![12, 23], Some(612.0)));
+    // The near path carries what it can while the far one is at work: 236 500 bytes, which take 0.95 s, beside
+    // 2 515 500, which take 200 ms and 1.0 s.
+    assert_eq!(shares.iter().map(|(_, near)| near).sum::<u64>(), 236_500);
     for unit in 1..=32 {
         assert!(decider.load.done(1, unit));
     }

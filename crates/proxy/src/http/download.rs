@@ -17,6 +17,7 @@ use super::speaker::Coming;
 use super::validator::{Span, Validator};
 use super::{Proxy, passing};
 use crate::{Destination, UpstreamError};
+use beside::Pair;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::header::{
@@ -25,7 +26,7 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use whimbrel_access::Intents;
 
@@ -79,6 +80,10 @@ pub(super) struct Download {
     head: Parts,
     /// The way that it is to come next.
     decided: Decided,
+    /// For so many bytes its first part was decided.
+    decided_for: u64,
+    /// What the two know of each other that ask for it.
+    pair: Arc<Mutex<Pair>>,
     /// One network alone led to the server when it was asked.
     was_alone: bool,
     /// When it was asked for.
@@ -88,23 +93,21 @@ pub(super) struct Download {
 impl Download {
     /// On the heap: it goes from hand to hand.
     pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
-        let (decided, began) = (Decided::default(), Instant::now());
-        Box::new(Self { proxy, to, head, decided, was_alone: false, began })
+        let (decided, pair, began) = (Decided::default(), Arc::default(), Instant::now());
+        Box::new(Self { proxy, to, head, decided, decided_for: 0, pair, was_alone: false, began })
     }
 
     /// Gives the answer for the client.
     pub(super) async fn run(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
         let step = self.proxy.settings.first_step;
-        let intents = if step == 0 { Intents::default() } else { Intents::receive(self.expected(step)) };
+        self.decided_for = self.expected(step.max(1));
+        let intents = if step == 0 { Intents::default() } else { Intents::receive(self.decided_for) };
         self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
         if step > 0 && self.may_come_in_parts() {
             // On the heap: most objects come whole, and have no need of the memory.
             let (first, beside) = (self.first(), self.beside());
             let asked = Box::pin(self.in_two_steps(first));
-            return match beside {
-                Some(beside) => Box::pin(beside::sooner(asked, beside)).await,
-                None => asked.await,
-            };
+            return Box::pin(beside::sooner(asked, beside)).await;
         }
         self.was_alone = step > 0 && !self.decided.has_choice();
         self.whole().await
@@ -172,22 +175,34 @@ impl Download {
         }
     }
 
-    /// A connection for the first bytes. Where a new one had to be made it is decided once more, if the server
-    /// has told meanwhile that less is to be expected: what was to leave a network for want of room there may
-    /// have room by then. The new connection is another one's then.
+    /// A connection for so many first bytes. Where a new one had to be made it is decided once more, if the
+    /// server has told meanwhile that less is to be expected: what was to leave a network for want of room
+    /// there may have room by then. The new connection is idle then.
     async fn lease(&mut self, step: u64) -> Result<Lease, Problem> {
-        let expected = self.expected(step);
+        let expected = Intents::receive(self.decided_for);
         let Self { proxy, to, decided, .. } = self;
-        let lease = lease_for(proxy, to, &Intents::receive(expected), decided).await?;
+        let mut lease = lease_for(proxy, to, &expected, decided).await?;
         let known = self.expected(step);
-        if lease.was_used() || known >= expected {
+        // More than the first step was decided on for this way alone.
+        if lease.was_used() || known >= self.decided_for || step > self.proxy.settings.first_step {
             return Ok(lease);
         }
-        lease.finish().await;
-        let Self { proxy, to, .. } = self;
         let known = Intents::receive(known);
-        let mut decided = proxy.origins.decide(to, known, false).await?;
-        Ok(lease_for(proxy, to, &known, &mut decided).await?)
+        let again = self.proxy.origins.decide_again(&self.to, known, &mut lease).await;
+        let Ok(Some(mut decided)) = again else { return Ok(lease) };
+        if !self.moves_to(decided.network()) {
+            return Ok(lease);
+        }
+        match lease_for(&self.proxy, &self.to, &known, &mut decided).await {
+            Ok(other) => {
+                lease.release();
+                Ok(other)
+            }
+            Err(error) => {
+                tracing::debug!(%error, to = %self.to, "it stays on the connection that it has");
+                Ok(lease)
+            }
+        }
     }
 
     /// Asks for the whole object at once, the way that was decided.
@@ -340,6 +355,7 @@ impl Download {
     }
 
     fn object(self: Box<Self>, validator: Validator, total: u64, may_split: bool) -> Object {
+        let late = self.late();
         let Self { proxy, to, head, .. } = *self;
         Object::new(Described {
             origins: Arc::clone(&proxy.origins),
@@ -352,6 +368,7 @@ impl Download {
             without_ranges: Arc::clone(&proxy.without_ranges),
             may_split,
             stall: proxy.settings.stall,
+            late,
         })
     }
 }

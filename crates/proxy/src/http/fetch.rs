@@ -29,7 +29,7 @@ const WORKERS_EACH: usize = 2;
 /// Rounds without a byte, after which an object is given up. A round is one that brought less than the least
 /// range.
 const MOST_FRUITLESS: u32 = 8;
-/// How long the first of them takes at least, with the pause behind it; it doubles.
+/// The first pause; it doubles. What an attempt took that brought little is a part of the pause behind it.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// A network that was lost is looked for at least so often: one that failed is avoided by the manager for ten
@@ -39,8 +39,9 @@ const LOST: Duration = Duration::from_secs(11);
 const TRIAL: Duration = Duration::from_secs(2);
 /// With less to come nobody looks for a network that was lost, and one that stands still is left soon.
 const LEAST_LEFT: u64 = 1 << 20;
-/// So soon: a packet that was lost has mostly come again by then, after two round trips or Linux's least
-/// timeout of 200 ms. With more to come, what is lost by a break counts for more than the wait.
+/// How long a network may be silent that is left soon, unless the server's objects are late only after
+/// longer: a packet that was lost has mostly come again by then. With more to come, what is lost by a break
+/// counts for more than the wait.
 const SOON: Duration = Duration::from_secs(1);
 /// How many times longer than usual a server may be silent when it was before.
 const MOST_PATIENCE: u32 = 8;
@@ -121,10 +122,10 @@ async fn supervise(object: Arc<Described>, assembly: Arc<Assembly>, decided: Opt
     }
 }
 
-/// For how long nothing may come.
+/// How long a network may be silent in this attempt.
 fn patience(object: &Described, assembly: &Assembly, decided: &Decided, fruitless: u32) -> Duration {
     if fruitless == 0 && decided.has_choice() && assembly.left() < LEAST_LEFT {
-        return object.stall.min(SOON);
+        return object.stall.min(object.late.max(SOON));
     }
     object.stall * (1 << fruitless.min(8)).min(MOST_PATIENCE)
 }

@@ -29,6 +29,8 @@ pub(super) struct Described {
     /// Whether several connections may fetch it.
     pub(super) may_split: bool,
     pub(super) stall: Duration,
+    /// When the first part of one of the server's objects is late.
+    pub(super) late: Duration,
 }
 
 impl Object {

@@ -176,9 +176,34 @@ impl Origins {
     ) -> Result<Decided, UpstreamError> {
         match self.upstream.manager(to) {
             // On the heap: where there is nobody to ask, a message has no need of the memory.
-            Some(client) => Box::pin(self.ask(client, to, intents, may_split)).await,
+            Some(client) => Box::pin(self.ask(client, to, intents, may_split, self.offers(to))).await,
             None => Ok(Decided::default()),
         }
+    }
+
+    /// Decides once more for a message that has a connection and was not sent yet. `None`: it stays on that.
+    pub(super) async fn decide_again(
+        self: &Arc<Self>,
+        to: &Destination,
+        intents: Intents,
+        lease: &mut Lease,
+    ) -> Result<Option<Decided>, UpstreamError> {
+        let Some(client) = self.upstream.manager(to) else { return Ok(None) };
+        if let Some(unit) = lease.unit.take() {
+            unit.end().await;
+        }
+        let mut offers = self.offers(to);
+        // One that carries several messages is offered to each.
+        if offers.iter().all(|offer| offer.open.id != lease.line.id()) {
+            offers.extend(offer(&lease.line));
+        }
+        let mut decided = self.ask(client, to, intents, false, offers).await?;
+        let network = lease.by().and_then(|by| by.interface.as_deref());
+        if decided.routes.is_empty() || network == Some(decided.network()) {
+            lease.unit = decided.unit.take();
+            return Ok(None);
+        }
+        Ok(Some(decided))
     }
 
     async fn ask(
@@ -187,9 +212,9 @@ impl Origins {
         to: &Destination,
         intents: Intents,
         may_split: bool,
+        offers: Vec<Offer>,
     ) -> Result<Decided, UpstreamError> {
         let asked = Instant::now();
-        let offers = self.offers(to);
         let open = offers.iter().map(|offer| offer.open).collect();
         let routed = client.route(to.host(), to.port(), intents, open, may_split).await;
         let Some(mut verdict) = routed.map_err(|error| unreached(to, error))? else {
@@ -373,11 +398,7 @@ impl Origins {
     /// The idle connections to this server, for the manager.
     fn offers(&self, to: &Destination) -> Vec<Offer> {
         let mut idle = self.lock();
-        let offers = idle.good(to).iter().filter_map(|(line, _)| {
-            let open = OpenConnection { id: line.id(), source: line.source()?, scheduled: 0 };
-            Some(Offer { open, by: line.by().cloned() })
-        });
-        offers.collect()
+        idle.good(to).iter().filter_map(|(line, _)| offer(line)).collect()
     }
 
     /// Takes an idle connection out that still works, or one that carries several messages and has room: the
@@ -415,6 +436,12 @@ fn watch(stream: &tokio::net::TcpStream) {
     let asking = TcpKeepalive::new().with_time(ASKED).with_interval(ASKED_AGAIN);
     let _ = socket.set_tcp_keepalive(&asking);
     let _ = socket.set_tcp_user_timeout(Some(SILENT));
+}
+
+/// What the manager is told of a connection that carries nothing.
+fn offer(line: &Line) -> Option<Offer> {
+    let open = OpenConnection { id: line.id(), source: line.source()?, scheduled: 0 };
+    Some(Offer { open, by: line.by().cloned() })
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub enum SessionError {
     Unreachable(String),
     /// It has not answered by when an answer is due.
     #[error(
-        "the gateway was asked {what}, and has not answered in {} s; {}",
+        "the gateway was asked {what}, and has not answered in {} s{}",
         .limit.as_secs(), way(*.unreachable)
     )]
     Silent {
@@ -81,12 +81,10 @@ async fn within_limit<T>(
     done.unwrap_or_else(|_| Err(SessionError::Silent { what, limit, unreachable: streams.unreachable() }))
 }
 
-/// Whether the network is to blame that nothing was answered, for people.
+/// That the network is to blame, for people, as far as that is known.
 fn way(unreachable: Option<Duration>) -> String {
-    match unreachable {
-        Some(lasts) => format!("no path to it has worked for {} s", lasts.as_secs()),
-        None => "it can be reached".to_owned(),
-    }
+    let told = unreachable.map(|lasts| format!("; no path to it has worked for {} s", lasts.as_secs()));
+    told.unwrap_or_default()
 }
 
 /// What a gateway said to a request.
@@ -154,14 +152,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_not_answered_hears_what_was_asked_and_whether_there_is_a_way() {
+    async fn who_is_not_answered_hears_what_was_asked_and_whether_there_is_no_way() {
         let lasts = Some(Duration::from_secs(12));
-        for (unreachable, way) in [(None, "it can be reached"), (lasts, "no path to it has worked for 12 s")]
-        {
+        for (unreachable, way) in [(None, ""), (lasts, "; no path to it has worked for 12 s")] {
             let streams: Arc<dyn Streams> = Arc::new(Mute(unreachable));
             let asking = async { ask(&streams, &Asked::List).await.map(drop) };
             let done = within_limit(Duration::from_millis(10), &streams, "for its sessions", asking).await;
-            let said = format!("the gateway was asked for its sessions, and has not answered in 0 s; {way}");
+            let said = format!("the gateway was asked for its sessions, and has not answered in 0 s{way}");
             assert_eq!(done.err().map(|error| error.to_string()), Some(said));
         }
     }
