@@ -163,8 +163,8 @@ fn each_part_of_a_message_is_scheduled_on_its_own_path() {
     // and after 621.4 over the far one.
     let near: Vec<usize> = (2..32).filter(|n| shares[*n].1 > 0).collect();
     assert_eq!((near, verdicts[12].ways[0].completes_ms), (vec![12, 23], Some(612.0)));
-    // The near path carries what it can while the far one is at work: 236 500 bytes, which take 0.95 s, beside
-    // 2 515 500, which take 200 ms and 1.0 s.
+    // The near path carries what it can while the far one is at work: 236 500 bytes, which take 0.95 s,
+    // beside 2 515 500, which take 200 ms and 1.0 s.
     assert_eq!(shares.iter().map(|(_, near)| near).sum::<u64>(), 236_500);
     for unit in 1..=32 {
         assert!(decider.load.done(1, unit));
