@@ -34,6 +34,13 @@ fn part(first: usize, last: usize) -> String {
     )
 }
 
+/// The answer of a server whose object is smaller than any first part.
+fn small() -> Vec<u8> {
+    let head = "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-999/1000\r\n\
+                Content-Length: 1000\r\n\r\n";
+    [head.as_bytes(), &[b'x'; 1000]].concat()
+}
+
 /// A server with one object, and the ranges that it was asked for.
 fn object(world: &World) -> (Origin, Arc<Mutex<Vec<String>>>) {
     let (content, asked) = (content(SIZE), Arc::<Mutex<Vec<String>>>::default());
@@ -84,9 +91,7 @@ fn small_objects_stay_on_a_near_and_slow_network_once_it_is_known_that_the_serve
     let noted = Arc::clone(&sources);
     let origin = world.origin(move |_, _, stream| {
         noted.lock().unwrap().push(stream.peer_addr().unwrap().ip());
-        let head = "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-999/1000\r\n\
-                    Content-Length: 1000\r\n\r\n";
-        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&[b'x'; 1000]).is_ok()
+        stream.write_all(&small()).is_ok()
     });
     let load = || assert!(world.talk(&get(&origin.url("/"), "")).ends_with("xxx"));
     (0..4).for_each(|_| load());
@@ -116,9 +121,7 @@ fn an_object_does_not_leave_a_network_for_want_of_room_that_it_turns_out_to_have
     let origin = world.origin(move |head, _, stream| {
         let object = head.split(' ').nth(1).unwrap().to_owned();
         noted.lock().unwrap().push((object, stream.peer_addr().unwrap().ip()));
-        let head = "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-999/1000\r\n\
-                    Content-Length: 1000\r\n\r\n";
-        stream.write_all(&[head.as_bytes(), &[b'x'; 1000]].concat()).is_ok()
+        stream.write_all(&small()).is_ok()
     });
     std::thread::scope(|scope| {
         for loader in 0..12 {
@@ -159,9 +162,7 @@ fn an_object_that_does_not_come_over_one_network_comes_over_the_other() {
         while from == near && is_still.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let head = "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-999/1000\r\n\
-                    Content-Length: 1000\r\n\r\n";
-        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&[b'x'; 1000]).is_ok()
+        stream.write_all(&small()).is_ok()
     });
     let load = || {
         assert!(world.talk(&get(&origin.url("/"), "")).ends_with("xxx"));
