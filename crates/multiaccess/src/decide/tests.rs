@@ -157,7 +157,7 @@ fn each_part_of_a_message_is_scheduled_on_its_own_path() {
     // With 43 000 bytes before it on each: 251.6 alone, and 200 + 43.0 with a quarter over the near path,
     // where it has half of the rate: 10 + 172. With one half it would be 10 + 344.
     assert_eq!((verdicts[1].ways[0].completes_ms, shares[1]), (Some(251.6), (64_500, 21_500)));
-    // 277.4 alone. Far more is scheduled than it has (107 500): nothing would lie idle without a part of it.
+    // 277.4 alone. More is scheduled on the far path (107 500) than it has: it is not split.
     assert_eq!((verdicts[2].ways[0].completes_ms, shares[2]), (Some(277.4), (86_000, 0)));
     // So it goes on until a whole one is earlier over the near path: after 612 ms there, behind 64 500 bytes,
     // and after 621.4 over the far one.
