@@ -61,7 +61,8 @@ impl<'a> Analytic<'a> {
             }
         };
         let estimate = |path: &PathId| self.situation.paths.get(path.index());
-        let rtt = self.rtt(estimate(&paths.first())?);
+        let first = estimate(&paths.first())?;
+        let rtt = self.rtt(first);
         let estimates = || paths.as_slice().iter().filter_map(estimate);
         // One of the objects is on this connection: it goes first, and does not compete.
         let ahead = u32::from(queued > 0);
@@ -80,7 +81,9 @@ impl<'a> Analytic<'a> {
             }
         };
         let sending = share(up).time_for(self.sent as f64);
-        Some(self.situation.now + rtt * trips + sending + receiving)
+        // The prototype knows nothing of it.
+        let late = if self.sharing == Sharing::Objects { Seconds::ZERO } else { first.late.of(received) };
+        Some(self.situation.now + rtt * trips + sending + receiving + late)
     }
 
     fn rtt(&self, path: &PathEstimate) -> Seconds {

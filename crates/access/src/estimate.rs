@@ -59,10 +59,34 @@ pub struct PathEstimate {
     pub metered: bool,
     /// How long ago it was measured.
     pub age: Option<Seconds>,
+    /// How much later than foreseen units come there.
+    pub late: Late,
     /// Its link, where it is Wi-Fi.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub radio: Option<Radio>,
 }
+
+/// How much later than foreseen units come over a path, beyond what they are late by over the path that is
+/// least late. Zero where that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Late {
+    /// What fits into [`FIRST_WINDOW`].
+    pub small: Seconds,
+    /// What is larger.
+    pub large: Seconds,
+}
+
+impl Late {
+    /// That of a unit of so many bytes.
+    pub fn of(&self, bytes: u64) -> Seconds {
+        if bytes <= FIRST_WINDOW { self.small } else { self.large }
+    }
+}
+
+/// The first window of a connection: ten segments of 1460 bytes (RFC 6928). What fits into it takes the round
+/// trips of its set-up and hardly more, whatever the rate.
+pub const FIRST_WINDOW: u64 = 14_600;
 
 /// A measurement older than this says little about a mobile network, and is refreshed by using the path.
 pub const STALE: Seconds = Seconds(60.0);

@@ -260,9 +260,19 @@ impl Client {
         let opened = self.open().await;
         let mut state = self.state();
         state.not_before = opened.is_err().then(|| Instant::now() + AGAIN);
-        let link = Arc::new(Link::over(opened?));
+        let link = Arc::new(Link::over(opened?, Arc::new(self.ends())));
         state.link = Some(Arc::clone(&link));
         Ok(link)
+    }
+
+    /// Ends units of which nobody heard, as long as this client is there.
+    fn ends(&self) -> impl Fn(u64) + Send + Sync + 'static {
+        let inner = Arc::downgrade(&self.inner);
+        move |unit| {
+            if let Some(inner) = inner.upgrade() {
+                Self { inner, is_beside_gateway: false }.ended(unit);
+            }
+        }
     }
 
     /// Connects to a manager.

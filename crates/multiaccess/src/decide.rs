@@ -121,7 +121,7 @@ impl Decider {
                 }
             }
         }
-        self.load.add_scheduled(estimates);
+        self.load.add_scheduled(estimates, now);
         let mut verdict = Verdict::default();
         self.list_connections(paths, ask, &mut verdict)?;
         let about = About { now, paths, estimates, ask, candidates, chosen };
@@ -134,7 +134,9 @@ impl Decider {
             self.put_before_policy(&about, false, &mut verdict);
         }
         if ask.track {
-            verdict.unit = self.load.schedule(client, shares(paths, ask, &verdict), now);
+            let takes = verdict.ways.first().and_then(|way| way.completes_ms);
+            let takes = takes.and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok());
+            verdict.unit = self.load.schedule(client, shares(paths, ask, &verdict), now, takes);
         }
         Ok(verdict)
     }
@@ -182,14 +184,21 @@ impl Decider {
     }
 
     /// The question to another program.
-    pub(crate) fn question(&self, n: u64, paths: &Paths, ask: &Ask, candidates: &[Candidate]) -> Deciding {
+    pub(crate) fn question(
+        &self,
+        now: Duration,
+        n: u64,
+        paths: &Paths,
+        ask: &Ask,
+        candidates: &[Candidate],
+    ) -> Deciding {
         let leads = |path: PathId| {
             let known = paths.get(path);
             let fits = |candidate: &Candidate| known.is_some_and(|known| leads(paths, known, candidate));
             has_no_destination(ask) || candidates.iter().any(fits)
         };
         let mut with_load = paths.clone();
-        self.load.add_scheduled(with_load.estimates_mut());
+        self.load.add_scheduled(with_load.estimates_mut(), now);
         let numbers = paths.present().map(|(id, _)| id).filter(|id| leads(*id));
         let connections = ask.connections.iter().filter_map(|connection| {
             let path = paths.get(paths.with_address(connection.source)?)?;

@@ -127,7 +127,7 @@ mod tests {
 
     fn scheduled(decider: &Decider) -> u64 {
         let mut estimates = [PathEstimate::default()];
-        decider.load.add_scheduled(&mut estimates);
+        decider.load.add_scheduled(&mut estimates, Duration::ZERO);
         estimates[0].scheduled
     }
 
@@ -138,7 +138,7 @@ mod tests {
             deciders.enter(client, user).unwrap();
         }
         let now = Duration::ZERO;
-        deciders.of(1).load.schedule(1, vec![(PathId(0), 500)], now).unwrap();
+        deciders.of(1).load.schedule(1, vec![(PathId(0), 500)], now, None).unwrap();
         deciders.of(1).failures.failed(now, 2, "192.0.2.1:443".parse().unwrap());
         assert_eq!((scheduled(deciders.of(2)), deciders.of(2).failures.is_empty()), (500, false));
         for other in [3, 4] {

@@ -61,6 +61,8 @@ mod helper;
 #[cfg(target_os = "linux")]
 mod kernel;
 #[cfg(target_os = "linux")]
+mod lateness;
+#[cfg(target_os = "linux")]
 mod leads;
 #[cfg(target_os = "linux")]
 mod links;

@@ -1,5 +1,6 @@
 //! What is scheduled on the paths, and what clients measured by connections of their own.
 
+use crate::lateness::{Expected, Lateness};
 use crate::protocol::Measured;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub(crate) struct Load {
     clients: HashMap<u64, Client>,
     /// Units and bytes by number of the path.
     sums: [(u32, u64); whimbrel_access::MAX_PATHS],
+    lateness: Lateness,
 }
 
 #[derive(Debug, Default)]
@@ -34,12 +36,19 @@ struct Unit {
     /// How many bytes are to come over each path.
     shares: Vec<(PathId, u64)>,
     since: Duration,
+    expected: Option<Expected>,
 }
 
 impl Load {
-    /// A unit of this client is scheduled, with so many bytes over each of these paths. `None` if it has too
-    /// many, or there is no such path.
-    pub(crate) fn schedule(&mut self, client: u64, shares: Vec<(PathId, u64)>, now: Duration) -> Option<u64> {
+    /// A unit of this client is scheduled, with so many bytes over each of these paths, and complete after so
+    /// long if it is as foreseen. `None` if it has too many, or there is no such path.
+    pub(crate) fn schedule(
+        &mut self,
+        client: u64,
+        shares: Vec<(PathId, u64)>,
+        now: Duration,
+        takes: Option<Duration>,
+    ) -> Option<u64> {
         if shares.is_empty() || shares.iter().any(|(path, _)| path.index() >= self.sums.len()) {
             return None;
         }
@@ -52,18 +61,37 @@ impl Load {
             *sum = (sum.0.saturating_add(1), sum.1.saturating_add(*bytes));
         }
         self.next += 1;
-        units.insert(self.next, Unit { shares, since: now });
+        let expected = match (&shares[..], takes) {
+            ([(path, bytes)], Some(takes)) => Expected::new(*path, *bytes, now + takes),
+            _ => None,
+        };
+        expected.into_iter().for_each(|expected| self.lateness.begins(self.next, expected));
+        units.insert(self.next, Unit { shares, since: now, expected });
         Some(self.next)
     }
 
     /// A unit of this client has ended. False if there is none of that number.
-    pub(crate) fn done(&mut self, client: u64, unit: u64) -> bool {
-        let ended = self.clients.get_mut(&client).and_then(|client| client.units.remove(&unit));
-        if let Some(unit) = ended {
-            self.subtract(&unit);
-            return true;
+    pub(crate) fn done(&mut self, client: u64, number: u64, now: Duration) -> bool {
+        let ended = self.clients.get_mut(&client).and_then(|client| client.units.remove(&number));
+        let Some(unit) = ended else { return false };
+        self.subtract(&unit);
+        unit.expected.into_iter().for_each(|expected| self.lateness.came(number, expected, now));
+        true
+    }
+
+    /// A unit of this client has so many bytes, more or less than it was scheduled with. False if there is
+    /// none of that number that comes over one path.
+    pub(crate) fn resize(&mut self, client: u64, number: u64, bytes: u64) -> bool {
+        let units = self.clients.get_mut(&client).map(|client| &mut client.units);
+        let Some(unit) = units.and_then(|units| units.get_mut(&number)) else { return false };
+        let [(path, scheduled)] = &mut unit.shares[..] else { return false };
+        if let Some((_, sum)) = self.sums.get_mut(path.index()) {
+            *sum = sum.saturating_sub(*scheduled).saturating_add(bytes);
         }
-        false
+        *scheduled = bytes;
+        // When it was expected was said of another size.
+        unit.expected.take().into_iter().for_each(|expected| self.lateness.ends(number, expected));
+        true
     }
 
     /// A client measured something on this interface.
@@ -77,7 +105,7 @@ impl Load {
     /// A client is gone, and all that it told with it.
     pub(crate) fn gone(&mut self, client: u64) {
         let units = self.clients.remove(&client).map(|client| client.units).unwrap_or_default();
-        units.into_values().for_each(|unit| self.subtract(&unit));
+        units.iter().for_each(|(number, unit)| self.forget_one(*number, unit));
     }
 
     /// Takes away what was too long ago.
@@ -85,16 +113,16 @@ impl Load {
         let mut ended = Vec::new();
         for client in self.clients.values_mut() {
             client.told.retain(|_, (at, _)| now.saturating_sub(*at) < FRESH);
-            client.units.retain(|_, unit| {
+            client.units.retain(|number, unit| {
                 let stays = now.saturating_sub(unit.since) < FORGOTTEN;
                 if !stays {
-                    ended.push(unit.clone());
+                    ended.push((*number, unit.clone()));
                 }
                 stays
             });
         }
         self.clients.retain(|_, client| !client.units.is_empty() || !client.told.is_empty());
-        ended.iter().for_each(|unit| self.subtract(unit));
+        ended.iter().for_each(|(number, unit)| self.forget_one(*number, unit));
     }
 
     /// Adds what clients measured on this interface.
@@ -115,8 +143,9 @@ impl Load {
         }
     }
 
-    /// Adds what is scheduled.
-    pub(crate) fn add_scheduled(&self, estimates: &mut [PathEstimate]) {
+    /// Adds what is scheduled, and how late it comes.
+    pub(crate) fn add_scheduled(&self, estimates: &mut [PathEstimate], now: Duration) {
+        self.lateness.add_to(estimates, now);
         for (estimate, (units, bytes)) in estimates.iter_mut().zip(self.sums) {
             estimate.objects = units;
             estimate.scheduled = bytes;
@@ -126,6 +155,12 @@ impl Load {
     /// Whether anything is.
     pub(crate) fn is_scheduled(&self) -> bool {
         self.sums.iter().any(|(units, _)| *units > 0)
+    }
+
+    /// Nobody said how it ended.
+    fn forget_one(&mut self, number: u64, unit: &Unit) {
+        unit.expected.into_iter().for_each(|expected| self.lateness.ends(number, expected));
+        self.subtract(unit);
     }
 
     fn subtract(&mut self, unit: &Unit) {
@@ -151,19 +186,19 @@ mod tests {
 
     fn scheduled(load: &Load) -> [(u32, u64); 2] {
         let mut estimates = [PathEstimate::default(); 2];
-        load.add_scheduled(&mut estimates);
+        load.add_scheduled(&mut estimates, Duration::ZERO);
         estimates.map(|estimate| (estimate.objects, estimate.scheduled))
     }
 
     #[test]
     fn a_unit_counts_until_it_ends_its_client_goes_or_it_is_forgotten() {
         let mut load = Load::default();
-        let unit = load.schedule(1, vec![(PathId(0), 500)], Duration::ZERO).unwrap();
-        load.schedule(1, vec![(PathId(1), 7)], Duration::ZERO).unwrap();
-        load.schedule(2, vec![(PathId(1), 30)], Duration::from_secs(1)).unwrap();
+        let unit = load.schedule(1, vec![(PathId(0), 500)], Duration::ZERO, None).unwrap();
+        load.schedule(1, vec![(PathId(1), 7)], Duration::ZERO, None).unwrap();
+        load.schedule(2, vec![(PathId(1), 30)], Duration::from_secs(1), None).unwrap();
         assert_eq!(scheduled(&load), [(1, 500), (2, 37)]);
-        assert!(!load.done(2, unit), "it is another client's");
-        assert!(load.done(1, unit) && !load.done(1, unit));
+        assert!(!load.done(2, unit, Duration::ZERO), "it is another client's");
+        assert!(load.done(1, unit, Duration::ZERO) && !load.done(1, unit, Duration::ZERO));
         assert_eq!(scheduled(&load), [(0, 0), (2, 37)]);
         load.gone(1);
         assert_eq!(scheduled(&load), [(0, 0), (1, 30)]);
@@ -173,25 +208,52 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_that_has_another_size_counts_with_that_and_tells_nothing_of_when_it_comes() {
+        let (mut load, now) = (Load::default(), Duration::from_secs(9));
+        let takes = Some(Duration::from_millis(100));
+        let small =
+            |load: &mut Load, path| load.schedule(1, vec![(path, 1000)], Duration::ZERO, takes).unwrap();
+        let near = small(&mut load, PathId(0));
+        assert!(load.done(1, near, Duration::from_millis(100)));
+        let far = small(&mut load, PathId(1));
+        let late = |load: &Load| {
+            let mut estimates = [PathEstimate::default(); 2];
+            load.add_scheduled(&mut estimates, now);
+            estimates.map(|estimate| estimate.late.small > Seconds::ZERO)
+        };
+        assert_eq!((scheduled(&load), late(&load)), ([(0, 0), (1, 1000)], [false, true]));
+        assert!(load.resize(1, far, 50_000) && !load.resize(2, far, 1) && !load.resize(1, near, 1));
+        assert_eq!((scheduled(&load), late(&load)), ([(0, 0), (1, 50_000)], [false, false]));
+        assert!(load.done(1, far, now));
+        assert_eq!((scheduled(&load), late(&load)), ([(0, 0), (0, 0)], [false, false]));
+        // Of one in parts nobody knows which has another size.
+        let parts = vec![(PathId(0), 1), (PathId(1), 2)];
+        let both = load.schedule(1, parts, now, takes).unwrap();
+        assert!(!load.resize(1, both, 5));
+        load.gone(1);
+        assert_eq!((scheduled(&load), late(&load)), ([(0, 0), (0, 0)], [false, false]));
+    }
+
+    #[test]
     fn each_part_of_a_unit_counts_on_its_own_path_and_all_end_together() {
         let mut load = Load::default();
         let parts = vec![(PathId(0), 500), (PathId(1), 70)];
-        let unit = load.schedule(1, parts, Duration::ZERO).unwrap();
+        let unit = load.schedule(1, parts, Duration::ZERO, None).unwrap();
         assert_eq!(scheduled(&load), [(1, 500), (1, 70)]);
-        assert!(load.done(1, unit));
+        assert!(load.done(1, unit, Duration::ZERO));
         assert_eq!(scheduled(&load), [(0, 0), (0, 0)]);
-        assert_eq!(load.schedule(1, vec![(PathId(200), 1)], Duration::ZERO), None);
-        assert_eq!(load.schedule(1, Vec::new(), Duration::ZERO), None);
+        assert_eq!(load.schedule(1, vec![(PathId(200), 1)], Duration::ZERO, None), None);
+        assert_eq!(load.schedule(1, Vec::new(), Duration::ZERO, None), None);
     }
 
     #[test]
     fn one_client_has_no_more_units_than_there_is_room_for() {
         let mut load = Load::default();
         for _ in 0..MOST_UNITS {
-            assert!(load.schedule(1, vec![(PathId(0), 1)], Duration::ZERO).is_some());
+            assert!(load.schedule(1, vec![(PathId(0), 1)], Duration::ZERO, None).is_some());
         }
-        assert_eq!(load.schedule(1, vec![(PathId(0), 1)], Duration::ZERO), None);
-        assert!(load.schedule(2, vec![(PathId(0), 1)], Duration::ZERO).is_some());
+        assert_eq!(load.schedule(1, vec![(PathId(0), 1)], Duration::ZERO, None), None);
+        assert!(load.schedule(2, vec![(PathId(0), 1)], Duration::ZERO, None).is_some());
     }
 
     #[test]

@@ -98,6 +98,9 @@ pub struct Report {
     /// A unit that was asked about with `track` has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<u64>,
+    /// A unit that was asked about with `track` has another size than was stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resized: Option<Resized>,
     /// A way that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Tried>,
@@ -107,6 +110,16 @@ pub struct Report {
     /// What the client measured by connections of its own that are not TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+}
+
+/// A unit that turned out to have more or fewer bytes than its intents had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resized {
+    /// The unit. It comes over one network.
+    pub unit: u64,
+    /// Its size, in bytes.
+    pub bytes: u64,
 }
 
 /// A way that a client has tried.
@@ -351,6 +364,9 @@ pub struct PathReport {
     /// The share of segments that were sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// How much later than foreseen small units come, beyond those of the least late path, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_ms: Option<f64>,
     /// Open connections.
     pub connections: u32,
     /// Units that are scheduled.

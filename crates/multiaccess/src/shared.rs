@@ -5,7 +5,7 @@ use crate::decide::{self, AskError, Candidate};
 use crate::deciders::Deciders;
 use crate::external::External;
 use crate::names::Names;
-use crate::protocol::{Answer, Ask, Report, Tried, Verdict, Wifi};
+use crate::protocol::{Answer, Ask, Report, Resized, Tried, Verdict, Wifi};
 use crate::refusal::Refusal;
 use crate::steering::Steering;
 use crate::{Paths, Settings, load};
@@ -97,7 +97,7 @@ impl Shared {
         for (at, index) in indices {
             decider.load.add_measured(index, &mut paths.estimates_mut()[at], now);
         }
-        decider.load.add_scheduled(paths.estimates_mut());
+        decider.load.add_scheduled(paths.estimates_mut(), now);
         drop(deciders);
         self.names.keep(&paths);
         self.news.send_replace(Arc::new(paths));
@@ -188,7 +188,7 @@ impl Shared {
     /// The question to the program that decides.
     pub(crate) fn question(&self, n: u64, ask: &Ask, candidates: &[Candidate]) -> crate::protocol::Deciding {
         let paths = self.paths();
-        self.deciders().own().question(n, &paths, ask, candidates)
+        self.deciders().own().question(self.now(), n, &paths, ask, candidates)
     }
 
     fn tell(&self, user: Option<u32>, ask: &Ask, verdict: &Verdict) {
@@ -231,9 +231,14 @@ impl Shared {
         let mut deciders = self.deciders();
         let decider = deciders.of(client);
         if let Some(unit) = report.done
-            && !decider.load.done(client, unit)
+            && !decider.load.done(client, unit, now)
         {
             return Err(format!("unit {unit} is not scheduled: it ended, or 60 seconds have passed"));
+        }
+        if let Some(Resized { unit, bytes }) = report.resized
+            && !decider.load.resize(client, unit, bytes)
+        {
+            return Err(format!("unit {unit} is not scheduled over one network"));
         }
         if let Some(Tried { interface, destination }) = report.failed {
             decider.failures.failed(now, index(&interface)?, destination);

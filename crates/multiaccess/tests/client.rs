@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::{LIMIT, Running, World, world};
+use futures_util::FutureExt as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use whimbrel_access::Intents;
 use whimbrel_lab::{Runtime, require};
-use whimbrel_multiaccess::protocol::Ask;
+use whimbrel_multiaccess::protocol::{Ask, Report};
 use whimbrel_multiaccess::{Candidate, Client, ClientError, Pool};
 
 /// A server beyond both links that sends bytes back; `hangs_up` makes it close what it has.
@@ -182,6 +183,35 @@ fn where_the_only_way_of_a_policy_goes_just_then_the_manager_is_asked_for_anothe
     closed[0].destination.set_port(7001);
     let refused = by(closed);
     assert!(matches!(refused, Err(ClientError::Connect { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_question_that_is_given_up_leaves_nothing_scheduled() {
+    const GIVEN_UP: u64 = 50;
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20)]);
+    let running = Running::start(&world.client, "rest = 50");
+    let client = Client::at(&running.socket());
+    let ask = || Ask { to: Some(format!("{FAR}:443")), track: true, ..Ask::default() };
+    running.runtime.block_on(async {
+        // It has a connection then.
+        let first = client.ask(ask()).await.unwrap().unit.unwrap();
+        for _ in 0..GIVEN_UP {
+            // The question has gone out, and nobody waits for the answer.
+            assert!(client.ask(ask()).now_or_never().is_none());
+        }
+        let last = client.ask(ask()).await.unwrap().unit.unwrap();
+        assert_eq!(last, first + GIVEN_UP + 1, "each was a unit");
+        for unit in [first, last] {
+            client.report(Report { done: Some(unit), ..Report::default() }).await.unwrap();
+        }
+    });
+    // Within LIMIT, and the manager forgets a unit after a minute.
+    let mut watcher = running.client();
+    watcher.say(r#"{"watch":{}}"#);
+    watcher.until(|line| line["paths"][0]["scheduled"] == 0);
 }
 
 #[test]

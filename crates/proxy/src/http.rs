@@ -153,7 +153,7 @@ struct Proxy {
     /// What is to be expected of the next tunnel to a server.
     tunnels: Recent<Passed>,
     /// How large the next object of a server may be.
-    sizes: Recent<Sizes>,
+    sizes: Sizes,
     /// How long the first bytes of its objects take.
     answers: Recent<Answers>,
     counts: Arc<Counts>,
@@ -236,7 +236,7 @@ impl Proxy {
             pseudonym: Pseudonym::new(format!("whimbrel-{random:016x}")),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, SIZES),
-            sizes: Recent::new(REMEMBERED, SIZES),
+            sizes: Sizes::new(REMEMBERED, SIZES),
             answers: Recent::new(REMEMBERED, SIZES),
             counts: Arc::default(),
             intercepting: None,
@@ -257,7 +257,7 @@ impl Proxy {
             pseudonym: Pseudonym::new(INSIDE),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, SIZES),
-            sizes: Recent::new(REMEMBERED, SIZES),
+            sizes: Sizes::new(REMEMBERED, SIZES),
             answers: Recent::new(REMEMBERED, SIZES),
             counts: Arc::clone(&self.counts),
             intercepting: None,

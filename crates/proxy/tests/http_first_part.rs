@@ -10,10 +10,12 @@ use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use whimbrel_lab::require;
 
 const SIZE: usize = 100_000;
+/// When an object is late.
+const LATE: Duration = Duration::from_secs(6);
 
 /// Two links of 20 Mbit/s that are known: the nearer one brings 250 KB in a round trip, the other is twice
 /// as far. What is open over them stays so.
@@ -143,6 +145,53 @@ fn an_object_does_not_leave_a_network_for_want_of_room_that_it_turns_out_to_have
         asked.iter().rev().map(|(object, from)| (&object[..], *from)).collect();
     let near = IpAddr::from([10, 0, 0, 1]);
     assert!(first.len() == 48 && first.values().all(|from| *from == near), "{asked:?}");
+}
+
+/// Nothing is known of its size when it leaves, and what the near network brings soon is.
+#[test]
+fn an_object_that_left_a_network_for_want_of_room_is_asked_for_there_once_there_is_room() {
+    if !require!() {
+        return;
+    }
+    let world = World::with(&[(5, 2), (100, 8)], "", |settings| settings.first_step = 14_000);
+    let _open = world.warm_up_to(&[2, 8], &Object::start(&world, 1 << 20));
+    let far = IpAddr::from([10, 0, 1, 1]);
+    let (over, is_over) = mpsc::channel::<()>();
+    let is_over = Mutex::new(is_over);
+    let asked = Arc::<Mutex<Vec<(String, IpAddr)>>>::default();
+    let noted = Arc::clone(&asked);
+    let origin = world.origin(move |head, _, stream| {
+        let (object, from) = (head.split(' ').nth(1).unwrap().to_owned(), stream.peer_addr().unwrap().ip());
+        noted.lock().unwrap().push((object.clone(), from));
+        if object == "/first" {
+            // Others are late after three times as long. Meanwhile a connection is opened over the far
+            // network.
+            std::thread::sleep(LATE / 3);
+        } else if from == far {
+            let _ = is_over.lock().unwrap().recv_timeout(4 * LATE);
+            return false;
+        }
+        stream.write_all(&small()).is_ok()
+    });
+    let load = |object: &str| {
+        let answer = world.talk(&get(&origin.url(object), ""));
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&"x".repeat(1000)), "{answer}");
+    };
+    load("/first");
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        (0..12).for_each(|n| {
+            drop(scope.spawn({
+                let load = &load;
+                move || load(&format!("/{n}"))
+            }))
+        });
+    });
+    // None of them waited until it was late.
+    assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    drop(over);
+    let asked = asked.lock().unwrap();
+    assert!(asked.iter().any(|(_, from)| *from == far), "none left: {asked:?}");
 }
 
 /// As over a radio network that stands still: nothing breaks, and nothing comes.

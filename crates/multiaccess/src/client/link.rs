@@ -17,11 +17,14 @@ use tokio::task::AbortHandle;
 const MOST: usize = 4096;
 
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>;
+/// Is told the unit of a decision that nobody waits for any more.
+type Unwanted = Arc<dyn Fn(u64) + Send + Sync>;
 
 pub(super) struct Link {
     writer: tokio::sync::Mutex<OwnedWriteHalf>,
     next: AtomicU64,
     waiting: Waiting,
+    unwanted: Unwanted,
     lives: Arc<AtomicBool>,
     reader: AbortHandle,
     /// Whether the manager's settings name a gateway, once that was asked.
@@ -30,15 +33,16 @@ pub(super) struct Link {
 
 impl Link {
     /// The one over this connection to a manager. Must run inside a tokio runtime.
-    pub(super) fn over(stream: UnixStream) -> Self {
+    pub(super) fn over(stream: UnixStream, unwanted: Unwanted) -> Self {
         let (reader, writer) = stream.into_split();
         let waiting = Waiting::default();
         let lives = Arc::new(AtomicBool::new(true));
-        let reading = read(reader, Arc::clone(&waiting), Arc::clone(&lives));
+        let reading = read(reader, Arc::clone(&waiting), Arc::clone(&lives), Arc::clone(&unwanted));
         Self {
             writer: tokio::sync::Mutex::new(writer),
             next: AtomicU64::new(1),
             waiting,
+            unwanted,
             lives,
             reader: tokio::spawn(FutureExt::boxed(reading)).abort_handle(),
             names_gateway: OnceLock::new(),
@@ -65,7 +69,7 @@ impl Link {
             }
             waiting.insert(id, sender);
         }
-        let _forgetting = Forgetting { waiting: &self.waiting, id };
+        let mut asked = Asked { link: self, id, answer };
         {
             let mut writer = self.writer.lock().await;
             let whole = Whole { lives: &self.lives, is_whole: false };
@@ -75,7 +79,7 @@ impl Link {
         if !self.lives() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        answer.await.map_err(|_| io::ErrorKind::UnexpectedEof.into())
+        (&mut asked.answer).await.map_err(|_| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
@@ -105,15 +109,26 @@ impl Drop for Whole<'_> {
     }
 }
 
-/// Takes a question back when it is dropped.
-struct Forgetting<'a> {
-    waiting: &'a Waiting,
+/// A question that is taken back when this is dropped.
+struct Asked<'a> {
+    link: &'a Link,
     id: u64,
+    answer: oneshot::Receiver<Answer>,
 }
 
-impl Drop for Forgetting<'_> {
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        lock(self.waiting).remove(&self.id);
+        lock(&self.link.waiting).remove(&self.id);
+        // It may have been answered in this moment.
+        self.answer.close();
+        self.answer.try_recv().into_iter().for_each(|answer| throw_away(answer, &self.link.unwanted));
+    }
+}
+
+/// A unit that was decided for nobody would count as scheduled until the manager forgets it.
+fn throw_away(answer: Answer, unwanted: &Unwanted) {
+    if let Some(unit) = answer.decision.and_then(|decision| decision.unit) {
+        unwanted(unit);
     }
 }
 
@@ -121,15 +136,20 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn read(reader: OwnedReadHalf, waiting: Waiting, lives: Arc<AtomicBool>) {
+async fn read(reader: OwnedReadHalf, waiting: Waiting, lives: Arc<AtomicBool>, unwanted: Unwanted) {
     let mut lines = Lines::of(reader);
     while let Ok(line) = lines.next().await {
         // What a newer manager says beside is no answer to us.
         let Ok(answer) = serde_json::from_slice::<Answer>(line) else { continue };
         let Some(id) = answer.id else { continue };
-        if let Some(sender) = lock(&waiting).remove(&id) {
-            // The caller may have dropped its future.
-            let _ = sender.send(answer);
+        let sender = lock(&waiting).remove(&id);
+        // The caller may have dropped its future.
+        let heard = match sender {
+            Some(sender) => sender.send(answer),
+            None => Err(answer),
+        };
+        if let Err(answer) = heard {
+            throw_away(answer, &unwanted);
         }
     }
     lives.store(false, Ordering::Release);

@@ -110,9 +110,38 @@ fn what_is_scheduled_makes_the_next_unit_go_elsewhere() {
     let last = decided(&mut decider, &paths, &question);
     assert_eq!((last.ways[0].interface.as_str(), last.unit), ("wlan0", Some(9)));
     for unit in 1..=8 {
-        assert!(decider.load.done(1, unit));
+        assert!(decider.load.done(1, unit, Duration::ZERO));
     }
     assert_eq!(decided(&mut decider, &paths, &question).ways[0].interface, "usb0");
+}
+
+/// As a mobile network does that stands still for a moment: its round trip and rate are as before.
+#[test]
+fn a_network_over_which_units_are_late_gets_none_that_come_sooner_elsewhere() {
+    let known = |millis: f64| PathEstimate::known(Seconds(millis / 1000.0), BytesPerSecond(1e6));
+    let paths = of(vec![
+        interface(3, "lte", [100, 64, 3, 10], known(30.0)),
+        interface(7, "wlan", [192, 168, 1, 10], known(50.0)),
+    ]);
+    let mut decider = decider("whimbrel");
+    let question = Ask { track: true, ..ask("size-received=10000") };
+    let at = Duration::from_millis;
+    let ask = |decider: &mut Decider, millis| {
+        let verdict = decider.decide(at(millis), 1, &paths, &question, &THERE, None).unwrap();
+        (verdict.ways[0].interface.clone(), verdict.ways[0].completes_ms, verdict.unit.unwrap())
+    };
+    // Two round trips, and 10 ms for the bytes.
+    let (network, completes, unit) = ask(&mut decider, 0);
+    assert_eq!((&network[..], completes), ("lte", Some(70.0)));
+    // It comes 400 ms later. The other one may be as late because of the server: it has told nothing yet.
+    assert!(decider.load.done(1, unit, at(470)));
+    let (network, _, unit) = ask(&mut decider, 500);
+    assert_eq!(network, "lte");
+    assert!(decider.load.done(1, unit, at(970)));
+    let other = decider.load.schedule(1, vec![(PathId(1), 1000)], at(970), Some(at(30))).unwrap();
+    assert!(decider.load.done(1, other, at(1000)));
+    let (network, completes, _) = ask(&mut decider, 1000);
+    assert_eq!((&network[..], completes), ("wlan", Some(110.0)));
 }
 
 /// Strongly asymmetric, as in the testbed: 10 ms and 2 Mbit/s beside 100 ms and 20 Mbit/s.
@@ -167,7 +196,7 @@ fn each_part_of_a_message_is_scheduled_on_its_own_path() {
     // beside 2 515 500, which take 200 ms and 1.0 s.
     assert_eq!(shares.iter().map(|(_, near)| near).sum::<u64>(), 236_500);
     for unit in 1..=32 {
-        assert!(decider.load.done(1, unit));
+        assert!(decider.load.done(1, unit, Duration::ZERO));
     }
     assert_eq!(decided(&mut decider, &paths, &question).parts, verdicts[0].parts);
 }

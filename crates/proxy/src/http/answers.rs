@@ -25,7 +25,12 @@ impl Answers {
 
     /// When the next one is late.
     pub(super) fn late(&self) -> Duration {
-        self.0.into_iter().max().unwrap_or_default().saturating_mul(TIMES).max(LEAST)
+        self.slowest().saturating_mul(TIMES).max(LEAST)
+    }
+
+    /// What the slowest took.
+    pub(super) fn slowest(&self) -> Duration {
+        self.0.into_iter().max().unwrap_or_default()
     }
 }
 

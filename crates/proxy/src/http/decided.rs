@@ -1,7 +1,7 @@
 //! What the manager decided for a message.
 
 use std::time::{Duration, Instant};
-use whimbrel_multiaccess::protocol::{OpenConnection, PartWay, Report, Verdict, Way};
+use whimbrel_multiaccess::protocol::{OpenConnection, PartWay, Report, Resized, Verdict, Way};
 use whimbrel_multiaccess::{Candidate, Client};
 
 /// How long the manager may hold somebody up who tells it something.
@@ -117,6 +117,15 @@ impl Unit {
             let _ = tokio::time::timeout(REPORT, self.client.report(report)).await;
         }
         self.number = None;
+    }
+}
+
+impl Unit {
+    /// Tells the manager that it has so many bytes.
+    pub(super) fn resize(&self, bytes: u64) {
+        if let Some(unit) = self.number {
+            self.client.tell(Report { resized: Some(Resized { unit, bytes }), ..Report::default() });
+        }
     }
 }
 

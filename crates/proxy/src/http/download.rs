@@ -33,6 +33,9 @@ use whimbrel_access::Intents;
 /// The first part may take so many times what a network may be silent for: a slow one sends it for seconds.
 const FIRST_PATIENCE: u32 = 4;
 
+/// What has less than this part of a first step is tiny.
+const TINY: u64 = 4;
+
 /// With any of these a client asks for something else than the whole object, whatever it is at present.
 static MORE: [HeaderName; 8] = [
     RANGE,
@@ -123,14 +126,15 @@ impl Download {
     /// How many of so many first bytes are to be expected: if each object counted as large, the small ones of
     /// a page would be sent away from a network that they would hardly fill.
     fn expected(&self, step: u64) -> u64 {
-        let largest = self.proxy.sizes.of(&self.to).and_then(|sizes| sizes.largest());
+        let largest = self.proxy.sizes.largest(&self.to);
         largest.map_or(step, |largest| largest.clamp(1, step))
     }
 
-    /// An object of the server has so many bytes.
-    fn learn(&self, total: u64) {
-        let sizes = &self.proxy.sizes;
-        sizes.put(&self.to, sizes.of(&self.to).unwrap_or_default().after(total));
+    /// Whether the server has tiny objects alone, as far as is known: the fields of a range would be a part
+    /// of them that counts.
+    fn are_tiny(&self) -> bool {
+        let largest = self.proxy.sizes.largest_of(&self.to);
+        largest.is_some_and(|largest| largest <= self.proxy.settings.first_step / TINY)
     }
 
     /// What to ask for first, the way that was decided.
@@ -148,11 +152,18 @@ impl Download {
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
         let lease = self.lease(step).await?;
-        let expected = Intents::receive(self.expected(step));
+        if self.is_over() {
+            // The connection is left for another object.
+            lease.release();
+            return Err(Problem::bad("it has come another way".to_owned()));
+        }
+        let (expected, are_tiny) = (Intents::receive(self.expected(step)), self.are_tiny());
         let Self { proxy, to, head, .. } = &mut *self;
         let mut request = || {
             let mut request = sent(head);
-            request.headers_mut().insert(RANGE, range.clone());
+            if !are_tiny {
+                request.headers_mut().insert(RANGE, range.clone());
+            }
             request
         };
         let (answer, lease) = ask(proxy, to, &expected, lease, &mut request).await?;
@@ -171,7 +182,12 @@ impl Download {
                 self.whole_after_all().await
             }
             // Whole after all, or it says why not.
-            _ => self.pass(answer, lease),
+            _ => {
+                self.has_begun();
+                // Where one is large for once, another network may help all the same.
+                self.was_alone |= are_tiny;
+                self.pass(answer, lease)
+            }
         }
     }
 
@@ -235,7 +251,10 @@ impl Download {
         let validator = Validator::of(&head.headers);
         let usable = span.filter(|span| span.len() == span.total || validator.is_some());
         if let Some(span) = usable {
-            self.learn(span.total);
+            self.proxy.sizes.learn(&self.to, span.total);
+            if span.len() > self.decided_for {
+                lease.resize(span.len());
+            }
         }
         let is_all = usable.is_some_and(|span| span.len() == span.total && length == Some(span.total));
         if is_all
@@ -339,7 +358,10 @@ impl Download {
         }
         let length = fields::check_answer(headers)?.filter(|_| answer.status() == StatusCode::OK);
         if let Some(total) = length {
-            self.learn(total);
+            self.proxy.sizes.learn(&self.to, total);
+            if total > self.decided_for {
+                lease.resize(total);
+            }
         }
         let object = match (length, Validator::of(headers)) {
             (Some(total), Some(validator)) if offers_ranges(headers) => {

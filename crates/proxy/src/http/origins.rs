@@ -82,6 +82,11 @@ impl Lease {
         Self { turn, ..self }
     }
 
+    /// The message has so many bytes, and not as many as it was decided for.
+    pub(super) fn resize(&self, bytes: u64) {
+        self.unit.iter().for_each(|unit| unit.resize(bytes));
+    }
+
     /// Something of the message came.
     pub(super) fn moved(&self) {
         if let Some(turn) = &self.turn {

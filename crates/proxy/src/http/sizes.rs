@@ -1,4 +1,10 @@
-//! How large the objects of a server were lately, to know how many bytes of the next one to expect.
+//! How large the objects of servers were lately, to know how many bytes of the next one to expect.
+
+use super::recent::Recent;
+use crate::Destination;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// So many of the last objects count.
 const KEPT: usize = 8;
@@ -6,35 +12,86 @@ const KEPT: usize = 8;
 /// be.
 const LEAST: usize = 4;
 
+/// What is known of all servers.
+pub(super) struct Sizes {
+    servers: Recent<Last>,
+    /// Of whatever server.
+    any: Mutex<Last>,
+    news: Notify,
+}
+
 /// The sizes of the last objects.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sizes {
-    last: [u64; KEPT],
+struct Last {
+    bytes: [u64; KEPT],
     seen: usize,
 }
 
 impl Sizes {
+    /// Remembers so many servers, each for so long.
+    pub(super) fn new(most: usize, lasts: Duration) -> Self {
+        Self { servers: Recent::new(most, lasts), any: Mutex::default(), news: Notify::new() }
+    }
+
+    /// An object of this server has so many bytes.
+    pub(super) fn learn(&self, server: &Destination, bytes: u64) {
+        self.servers.put(server, self.servers.of(server).unwrap_or_default().after(bytes));
+        {
+            let mut any = self.any();
+            *any = any.after(bytes);
+        }
+        self.news.notify_waiters();
+    }
+
+    /// The most bytes to expect of the server's next object: as many as the largest of its last ones has.
+    /// Where too little is known of it, of those of all servers. `None`: that is too little too.
+    pub(super) fn largest(&self, server: &Destination) -> Option<u64> {
+        self.largest_of(server).or_else(|| self.any().largest(LEAST))
+    }
+
+    /// The same, of this server alone.
+    pub(super) fn largest_of(&self, server: &Destination) -> Option<u64> {
+        self.servers.of(server).and_then(|last| last.largest(LEAST))
+    }
+
+    /// The same, by whatever little is known of it.
+    pub(super) fn hint(&self, server: &Destination) -> Option<u64> {
+        self.servers.of(server).and_then(|last| last.largest(1)).or_else(|| self.any().largest(LEAST))
+    }
+
+    /// Waits until the size of another object is known. Cancel-safe.
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    fn any(&self) -> MutexGuard<'_, Last> {
+        self.any.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Last {
     /// The same after another object of so many bytes.
-    pub(super) fn after(mut self, size: u64) -> Self {
-        self.last.rotate_right(1);
-        self.last[0] = size;
+    fn after(mut self, bytes: u64) -> Self {
+        self.bytes.rotate_right(1);
+        self.bytes[0] = bytes;
         self.seen = self.seen.saturating_add(1);
         self
     }
 
-    /// The most bytes to expect of the next object, if enough is known. It is the largest of the last ones:
-    /// where one of many is large, waiting behind it on a slow network costs more than the way round.
-    pub(super) fn largest(&self) -> Option<u64> {
-        (self.seen >= LEAST).then(|| self.last.into_iter().max()).flatten()
+    /// The largest, if at least so many are known: where one of many is large, waiting behind it on a slow
+    /// network costs more than the way round.
+    fn largest(&self, least: usize) -> Option<u64> {
+        (self.seen >= least).then(|| self.bytes.into_iter().max()).flatten()
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     fn after(sizes: impl IntoIterator<Item = u64>) -> Option<u64> {
-        sizes.into_iter().fold(Sizes::default(), Sizes::after).largest()
+        sizes.into_iter().fold(Last::default(), Last::after).largest(LEAST)
     }
 
     #[test]
@@ -43,5 +100,19 @@ mod tests {
         assert_eq!(after([1000, 2000, 1000, 1000]), Some(2000));
         assert_eq!(after([14_000, 1, 2, 3, 4, 5, 6, 7]), Some(14_000));
         assert_eq!(after([14_000, 1, 2, 3, 4, 5, 6, 7, 6]), Some(7));
+    }
+
+    #[test]
+    fn of_a_server_that_is_new_as_much_is_expected_as_of_the_others() {
+        let sizes = Sizes::new(4, Duration::from_secs(60));
+        let server = |n: u16| Destination::new("example.org", n).unwrap();
+        (1..=3).for_each(|n| sizes.learn(&server(n), u64::from(n)));
+        assert_eq!((sizes.largest(&server(9)), sizes.hint(&server(9))), (None, None));
+        assert_eq!((sizes.largest(&server(2)), sizes.hint(&server(2))), (None, Some(2)));
+        sizes.learn(&server(1), 10);
+        assert_eq!((sizes.largest(&server(9)), sizes.largest(&server(2))), (Some(10), Some(10)));
+        (0..4).for_each(|_| sizes.learn(&server(2), 5));
+        assert_eq!((sizes.largest(&server(2)), sizes.largest(&server(9))), (Some(5), Some(10)));
+        assert_eq!(sizes.largest_of(&server(1)), None);
     }
 }

@@ -1,13 +1,9 @@
 //! One decision of `whimbrel`: the situation, and what the intents make of its paths.
 
 use crate::{
-    Burstiness, BytesPerSecond, Cost, Estimate, Granularity, Intents, Key, MAX_PATHS, PathEstimate, PathId,
-    Reason, Resilience, Rule, Seconds, Situation, Timeliness,
+    Burstiness, BytesPerSecond, Cost, Estimate, FIRST_WINDOW, Granularity, Intents, Key, MAX_PATHS,
+    PathEstimate, PathId, Reason, Resilience, Rule, Seconds, Situation, Timeliness,
 };
-
-/// The first window of a connection: ten segments of 1460 bytes (RFC 6928). What fits into it takes the round
-/// trips of its set-up and hardly more, whatever the rate.
-pub(super) const FIRST_WINDOW: u64 = 14_600;
 
 /// A path that is to be used for its rate must have this share of the rate of the path that answers fastest.
 ///

@@ -157,6 +157,9 @@ fn path_line(path: &PathReport) -> String {
     if let Some(loss) = path.loss {
         line += &format!(", {:.2} % lost", loss * 100.0);
     }
+    if let Some(late) = path.late_ms {
+        line += &format!(", {late:.0} ms late");
+    }
     line += &format!(", {} connections", path.connections);
     if path.scheduled > 0 {
         line += &format!(", {} units scheduled", path.scheduled);

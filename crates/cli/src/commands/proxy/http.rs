@@ -61,7 +61,7 @@ pub(crate) struct Http {
 #[derive(Args)]
 pub(crate) struct HttpFlags {
     /// Ask for so much first; 0: all
-    #[arg(long, value_name = "SIZE", default_value = "14000", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "12800", value_parser = size)]
     first_step: u64,
     /// Objects of a server at once; 0: all
     #[arg(long, value_name = "N", default_value_t = 6)]

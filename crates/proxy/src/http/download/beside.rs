@@ -9,11 +9,22 @@ use crate::http::decided::Decided;
 use crate::http::problem::Problem;
 use hyper::Response;
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use whimbrel_access::Intents;
 
 /// How often it is looked whether an object is late: others of its server may tell meanwhile what is usual.
 const LOOK: Duration = Duration::from_millis(100);
+/// So often the manager is asked whether an object would come sooner another way.
+const MOST_ASKED: u32 = 8;
+/// What was foreseen to be there by so much earlier is overdue, if the server did not take as long before.
+const OVERDUE: Duration = Duration::from_millis(100);
+/// What is asked for twice and is not overdue comes in so much of the time that it still takes.
+const SOONER: f64 = 0.5;
+/// What is there within this time is not asked for twice.
+const SHORT: Duration = Duration::from_millis(20);
+/// What was asked for without need is read to its end for so long, so that its connection is left.
+const LEFT: Duration = Duration::from_secs(2);
 
 /// An object that was asked for.
 pub(super) type Asked = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
@@ -25,6 +36,8 @@ pub(super) struct Pair {
     network: String,
     /// The second has begun: both stay where they are.
     are_two: bool,
+    /// The second has brought the object: nobody waits for the first.
+    is_over: bool,
 }
 
 impl Download {
@@ -60,8 +73,13 @@ impl Download {
         !self.decided.routes.is_empty()
     }
 
+    /// Whether the object has come from the other one that asks.
+    pub(super) fn is_over(&self) -> bool {
+        self.pair().is_over
+    }
+
     fn pair(&self) -> MutexGuard<'_, Pair> {
-        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pair)
     }
 
     /// How long after it was asked for an object of the server is late.
@@ -69,14 +87,73 @@ impl Download {
         self.proxy.answers.of(&self.to).map_or(UNKNOWN, |answers| answers.late())
     }
 
-    /// Waits until the object is late.
-    async fn is_late(&self) {
+    /// Waits until the object is to be asked for over another network too, which is the one that this goes
+    /// over then. Returns whether there is one.
+    async fn is_wanted(&mut self) -> bool {
+        let mut asked = 0;
         loop {
-            tokio::time::sleep(LOOK).await;
+            let proxy = Arc::clone(&self.proxy);
+            let _ = tokio::time::timeout(LOOK, proxy.sizes.news()).await;
             if self.began.elapsed() >= self.late() {
-                return;
+                return self.goes_elsewhere();
+            }
+            if asked < MOST_ASKED && self.may_be_sooner() {
+                asked += 1;
+                if self.goes_where_it_is_sooner().await {
+                    return true;
+                }
             }
         }
+    }
+
+    /// Whether it may come sooner another way: less is to be expected of it than it was sent this way for,
+    /// and it still takes a while; or it is overdue.
+    fn may_be_sooner(&self) -> bool {
+        let hint = self.proxy.sizes.hint(&self.to);
+        let is_smaller = hint.is_some_and(|bytes| bytes < self.decided_for);
+        (is_smaller && self.takes() > SHORT) || self.is_overdue()
+    }
+
+    /// How long it takes from now on: until it was foreseen to be there, and after that as long again as it
+    /// is overdue.
+    fn takes(&self) -> Duration {
+        self.foreseen().abs_diff(self.began.elapsed())
+    }
+
+    /// Whether it should have come, and no other object of its server took as long lately.
+    fn is_overdue(&self) -> bool {
+        let usual = self.proxy.answers.of(&self.to).map(|answers| answers.slowest() * 3 / 2);
+        usual.is_some_and(|usual| self.began.elapsed() > usual.max(self.foreseen() + OVERDUE))
+    }
+
+    /// How long it was to take.
+    fn foreseen(&self) -> Duration {
+        let first = self.decided.routes.first();
+        let foreseen = first.and_then(|route| route.way.completes_ms).unwrap_or_default();
+        Duration::try_from_secs_f64(foreseen / 1000.0).unwrap_or_default()
+    }
+
+    /// Goes another way than the first, if that is much sooner by what is known now.
+    async fn goes_where_it_is_sooner(&mut self) -> bool {
+        let bytes =
+            self.proxy.sizes.hint(&self.to).map_or(self.decided_for, |hint| hint.min(self.decided_for));
+        let decided = self.proxy.origins.decide(&self.to, Intents::receive(bytes.max(1)), false).await;
+        let Ok(decided) = decided else { return false };
+        let Some(completes) = decided.routes.first().and_then(|route| route.way.completes_ms) else {
+            return false;
+        };
+        let share = if self.is_overdue() { 1.0 } else { SOONER };
+        let is_sooner = completes / 1000.0 < self.takes().as_secs_f64() * share;
+        let mut pair = self.pair();
+        if !is_sooner || pair.network == decided.network() || pair.network != self.decided.network() {
+            return false;
+        }
+        pair.are_two = true;
+        drop(pair);
+        self.decided_for = bytes.max(1);
+        self.decided = decided;
+        self.began = Instant::now();
+        true
     }
 
     /// Its first bytes have come.
@@ -86,18 +163,22 @@ impl Download {
     }
 }
 
+fn lock(pair: &Mutex<Pair>) -> MutexGuard<'_, Pair> {
+    pair.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The object as it was asked for, or, if that is late, as it comes by the other way, whichever is sooner.
 /// One that fails waits for the other.
 pub(super) async fn sooner(mut asked: Asked, mut beside: Box<Download>) -> Result<Response<Body>, Problem> {
     tokio::select! {
         biased;
         answer = &mut asked => return answer,
-        () = beside.is_late() => {}
+        is_wanted = beside.is_wanted() => if !is_wanted {
+            return asked.await;
+        },
     }
-    if !beside.goes_elsewhere() {
-        return asked.await;
-    }
-    tracing::debug!(to = %beside.to, network = %beside.decided.network(), "an object is late: asked for there too");
+    let (network, pair) = (beside.decided.network(), Arc::clone(&beside.pair));
+    tracing::debug!(to = %beside.to, network, "an object is asked for there too");
     let first = beside.first();
     let mut beside: Asked = Box::pin(beside.in_two_steps(first));
     tokio::select! {
@@ -107,7 +188,11 @@ pub(super) async fn sooner(mut asked: Asked, mut beside: Box<Download>) -> Resul
             Err(_) => beside.await,
         },
         answer = &mut beside => match answer {
-            Ok(answer) => Ok(answer),
+            Ok(answer) => {
+                lock(&pair).is_over = true;
+                tokio::spawn(tokio::time::timeout(LEFT, asked));
+                Ok(answer)
+            }
             Err(_) => asked.await,
         },
     }
