@@ -82,7 +82,7 @@ impl<'a> Analytic<'a> {
         };
         let sending = share(up).time_for(self.sent as f64);
         // The prototype knows nothing of it.
-        let late = if self.sharing == Sharing::Objects { Seconds::ZERO } else { first.late.of(received) };
+        let late = if self.sharing == Sharing::Objects { Seconds::ZERO } else { first.late_for(received) };
         Some(self.situation.now + rtt * trips + sending + receiving + late)
     }
 

@@ -59,29 +59,12 @@ pub struct PathEstimate {
     pub metered: bool,
     /// How long ago it was measured.
     pub age: Option<Seconds>,
-    /// How much later than foreseen units come there.
-    pub late: Late,
+    /// How much later than foreseen what is larger than [`FIRST_WINDOW`] comes there, beyond what it is late
+    /// by over the path that is least late. Zero where that is not known.
+    pub late: Seconds,
     /// Its link, where it is Wi-Fi.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub radio: Option<Radio>,
-}
-
-/// How much later than foreseen units come over a path, beyond what they are late by over the path that is
-/// least late. Zero where that is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Late {
-    /// What fits into [`FIRST_WINDOW`].
-    pub small: Seconds,
-    /// What is larger.
-    pub large: Seconds,
-}
-
-impl Late {
-    /// That of a unit of so many bytes.
-    pub fn of(&self, bytes: u64) -> Seconds {
-        if bytes <= FIRST_WINDOW { self.small } else { self.large }
-    }
 }
 
 /// The first window of a connection: ten segments of 1460 bytes (RFC 6928). What fits into it takes the round
@@ -116,6 +99,11 @@ impl PathEstimate {
     pub fn in_a_round_trip(&self) -> Option<u64> {
         let (rtt, rate) = (self.srtt_min?, self.down.best?);
         Some((rtt.0 * rate.0) as u64)
+    }
+
+    /// How much later than foreseen a unit of so many bytes comes there.
+    pub fn late_for(&self, bytes: u64) -> Seconds {
+        if bytes > FIRST_WINDOW { self.late } else { Seconds::ZERO }
     }
 
     /// Whether it was measured longer than [`STALE`] ago.

@@ -47,7 +47,7 @@ mod units;
 pub use analytic::{Analytic, Sharing};
 pub use choice::{Choice, ConnectionId, DestinationId, MAX_PATHS, PathId, PathList};
 pub use decision::{Decision, Estimate, Part, Ranked, Reason, Rule};
-pub use estimate::{FIRST_WINDOW, Late, PathEstimate, Rates, STALE};
+pub use estimate::{FIRST_WINDOW, PathEstimate, Rates, STALE};
 pub use forecast::Forecast;
 pub use granularity::Granularity;
 pub use intents::{Burstiness, Category, Cost, IntentError, Intents, Key, Resilience, Timeliness};

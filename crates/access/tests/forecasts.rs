@@ -47,13 +47,13 @@ fn by_objects_or_bytes_no_more_is_waited_for_than_there_is() {
 }
 
 #[test]
-fn how_late_units_of_its_size_come_over_a_path_is_a_part_of_our_forecast_and_not_of_the_papers() {
+fn how_late_units_come_over_a_path_is_a_part_of_our_forecast_of_larger_ones_and_not_of_the_papers() {
     let late = |bytes: &str| {
         let mut case = case(&format!("size-received={bytes}"), &[(0.1, 1e6)]);
-        case.paths[0].late = Late { small: Seconds(0.5), large: Seconds(2.0) };
+        case.paths[0].late = Seconds(2.0);
         [Sharing::Objects, Sharing::ObjectsOrBytes].map(|sharing| at(&case, sharing, Choice::open(PathId(0))))
     };
-    assert_eq!(late("10000"), [Some(1e6 + 2e5 + 1e4), Some(1e6 + 2e5 + 1e4 + 5e5)]);
+    assert_eq!(late("10000"), [Some(1e6 + 2e5 + 1e4); 2]);
     assert_eq!(late("1000000"), [Some(1e6 + 2e5 + 1e6), Some(1e6 + 2e5 + 1e6 + 2e6)]);
 }
 

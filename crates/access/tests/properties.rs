@@ -26,12 +26,12 @@ prop_compose! {
         connections in 0..3u32, objects in 0..3u32, scheduled in 0..10_000_000u64,
         loss in proptest::option::of(0.0..0.5f64), metered in any::<bool>(),
         age in proptest::option::of(0.0..200.0f64), link in proptest::option::of(radio()),
-        small in 0.0..2.0f64, large in 0.0..2.0f64,
+        late in 0.0..2.0f64,
     ) -> PathEstimate {
         PathEstimate {
             srtt_min: rtt.map(Seconds), srtt_median: rtt.map(|rtt| Seconds(rtt + jitter)), down, up, connections,
             objects, scheduled, loss, metered, age: age.map(Seconds), radio: link,
-            late: Late { small: Seconds(small), large: Seconds(large) },
+            late: Seconds(late),
         }
     }
 }

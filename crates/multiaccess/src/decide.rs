@@ -134,8 +134,7 @@ impl Decider {
             self.put_before_policy(&about, false, &mut verdict);
         }
         if ask.track {
-            let takes = verdict.ways.first().and_then(|way| way.completes_ms);
-            let takes = takes.and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok());
+            let takes = takes(estimates, paths, ask, &verdict);
             verdict.unit = self.load.schedule(client, shares(paths, ask, &verdict), now, takes);
         }
         Ok(verdict)
@@ -286,6 +285,15 @@ fn leads(paths: &Paths, path: &crate::paths::KnownPath, candidate: &Candidate) -
     candidate.interface.is_none_or(|index| index == path.index)
         && path.leads_to(candidate.address.ip())
         && !paths.are_at(candidate.address.ip())
+}
+
+/// How long a unit takes whose size was stated, if it comes as soon as a path can bring it. How late its path
+/// is by what came before is no part of that: else half of it would be learnt.
+fn takes(estimates: &[PathEstimate], paths: &Paths, ask: &Ask, verdict: &Verdict) -> Option<Duration> {
+    let way = verdict.ways.first()?;
+    let bytes = ask.intents.at(ask.granularity).received()?;
+    let late = estimates.get(paths.named(&way.interface)?.index())?.late_for(bytes);
+    Duration::try_from_secs_f64(way.completes_ms? / 1000.0 - late.0).ok()
 }
 
 /// How many bytes are to come over each path.

@@ -41,7 +41,8 @@ struct Unit {
 
 impl Load {
     /// A unit of this client is scheduled, with so many bytes over each of these paths, and complete after so
-    /// long if it is as foreseen. `None` if it has too many, or there is no such path.
+    /// long if it is as foreseen and its size was stated. `None` if it has too many, or there is no such
+    /// path.
     pub(crate) fn schedule(
         &mut self,
         client: u64,
@@ -62,21 +63,31 @@ impl Load {
         }
         self.next += 1;
         let expected = match (&shares[..], takes) {
-            ([(path, bytes)], Some(takes)) => Expected::new(*path, *bytes, now + takes),
+            ([(path, bytes)], Some(takes)) => {
+                now.checked_add(takes).and_then(|at| Expected::new(*path, *bytes, at))
+            }
             _ => None,
         };
-        expected.into_iter().for_each(|expected| self.lateness.begins(self.next, expected));
         units.insert(self.next, Unit { shares, since: now, expected });
         Some(self.next)
     }
 
-    /// A unit of this client has ended. False if there is none of that number.
-    pub(crate) fn done(&mut self, client: u64, number: u64, now: Duration) -> bool {
-        let ended = self.clients.get_mut(&client).and_then(|client| client.units.remove(&number));
-        let Some(unit) = ended else { return false };
-        self.subtract(&unit);
-        unit.expected.into_iter().for_each(|expected| self.lateness.came(number, expected, now));
+    /// A unit of this client has ended, and nobody says how. False if there is none of that number.
+    pub(crate) fn done(&mut self, client: u64, unit: u64) -> bool {
+        self.end(client, unit).is_some()
+    }
+
+    /// A unit of this client has come, and was read as it came. False if there is none of that number.
+    pub(crate) fn came(&mut self, client: u64, unit: u64, now: Duration) -> bool {
+        let Some(unit) = self.end(client, unit) else { return false };
+        unit.expected.into_iter().for_each(|expected| self.lateness.came(expected, now));
         true
+    }
+
+    fn end(&mut self, client: u64, unit: u64) -> Option<Unit> {
+        let unit = self.clients.get_mut(&client)?.units.remove(&unit)?;
+        self.subtract(&unit);
+        Some(unit)
     }
 
     /// A unit of this client has so many bytes, more or less than it was scheduled with. False if there is
@@ -90,7 +101,7 @@ impl Load {
         }
         *scheduled = bytes;
         // When it was expected was said of another size.
-        unit.expected.take().into_iter().for_each(|expected| self.lateness.ends(number, expected));
+        unit.expected = None;
         true
     }
 
@@ -105,7 +116,7 @@ impl Load {
     /// A client is gone, and all that it told with it.
     pub(crate) fn gone(&mut self, client: u64) {
         let units = self.clients.remove(&client).map(|client| client.units).unwrap_or_default();
-        units.iter().for_each(|(number, unit)| self.forget_one(*number, unit));
+        units.into_values().for_each(|unit| self.subtract(&unit));
     }
 
     /// Takes away what was too long ago.
@@ -113,16 +124,16 @@ impl Load {
         let mut ended = Vec::new();
         for client in self.clients.values_mut() {
             client.told.retain(|_, (at, _)| now.saturating_sub(*at) < FRESH);
-            client.units.retain(|number, unit| {
+            client.units.retain(|_, unit| {
                 let stays = now.saturating_sub(unit.since) < FORGOTTEN;
                 if !stays {
-                    ended.push((*number, unit.clone()));
+                    ended.push(unit.clone());
                 }
                 stays
             });
         }
         self.clients.retain(|_, client| !client.units.is_empty() || !client.told.is_empty());
-        ended.iter().for_each(|(number, unit)| self.forget_one(*number, unit));
+        ended.iter().for_each(|unit| self.subtract(unit));
     }
 
     /// Adds what clients measured on this interface.
@@ -155,12 +166,6 @@ impl Load {
     /// Whether anything is.
     pub(crate) fn is_scheduled(&self) -> bool {
         self.sums.iter().any(|(units, _)| *units > 0)
-    }
-
-    /// Nobody said how it ended.
-    fn forget_one(&mut self, number: u64, unit: &Unit) {
-        unit.expected.into_iter().for_each(|expected| self.lateness.ends(number, expected));
-        self.subtract(unit);
     }
 
     fn subtract(&mut self, unit: &Unit) {
@@ -197,8 +202,8 @@ mod tests {
         load.schedule(1, vec![(PathId(1), 7)], Duration::ZERO, None).unwrap();
         load.schedule(2, vec![(PathId(1), 30)], Duration::from_secs(1), None).unwrap();
         assert_eq!(scheduled(&load), [(1, 500), (2, 37)]);
-        assert!(!load.done(2, unit, Duration::ZERO), "it is another client's");
-        assert!(load.done(1, unit, Duration::ZERO) && !load.done(1, unit, Duration::ZERO));
+        assert!(!load.done(2, unit), "it is another client's");
+        assert!(load.done(1, unit) && !load.done(1, unit));
         assert_eq!(scheduled(&load), [(0, 0), (2, 37)]);
         load.gone(1);
         assert_eq!(scheduled(&load), [(0, 0), (1, 30)]);
@@ -210,28 +215,32 @@ mod tests {
     #[test]
     fn a_unit_that_has_another_size_counts_with_that_and_tells_nothing_of_when_it_comes() {
         let (mut load, now) = (Load::default(), Duration::from_secs(9));
-        let takes = Some(Duration::from_millis(100));
-        let small =
-            |load: &mut Load, path| load.schedule(1, vec![(path, 1000)], Duration::ZERO, takes).unwrap();
-        let near = small(&mut load, PathId(0));
-        assert!(load.done(1, near, Duration::from_millis(100)));
-        let far = small(&mut load, PathId(1));
+        let (takes, size) = (Some(Duration::from_millis(100)), 50_000);
+        let one =
+            |load: &mut Load, path| load.schedule(1, vec![(path, size)], Duration::ZERO, takes).unwrap();
         let late = |load: &Load| {
             let mut estimates = [PathEstimate::default(); 2];
             load.add_scheduled(&mut estimates, now);
-            estimates.map(|estimate| estimate.late.small > Seconds::ZERO)
+            estimates.map(|estimate| estimate.late > Seconds::ZERO)
         };
-        assert_eq!((scheduled(&load), late(&load)), ([(0, 0), (1, 1000)], [false, true]));
-        assert!(load.resize(1, far, 50_000) && !load.resize(2, far, 1) && !load.resize(1, near, 1));
-        assert_eq!((scheduled(&load), late(&load)), ([(0, 0), (1, 50_000)], [false, false]));
-        assert!(load.done(1, far, now));
+        let near = one(&mut load, PathId(0));
+        assert!(load.came(1, near, Duration::from_millis(100)));
+        let far = one(&mut load, PathId(1));
+        assert!(load.resize(1, far, 70_000) && !load.resize(2, far, 1) && !load.resize(1, near, 1));
+        assert_eq!(scheduled(&load), [(0, 0), (1, 70_000)]);
+        assert!(load.came(1, far, now));
         assert_eq!((scheduled(&load), late(&load)), ([(0, 0), (0, 0)], [false, false]));
+        // Of one that ended nobody knows whether it came.
+        let given_up = one(&mut load, PathId(1));
+        assert!(load.done(1, given_up) && !load.came(1, given_up, now));
+        assert_eq!(late(&load), [false, false]);
+        let came = one(&mut load, PathId(1));
+        assert!(load.came(1, came, now));
+        assert_eq!(late(&load), [false, true]);
         // Of one in parts nobody knows which has another size.
         let parts = vec![(PathId(0), 1), (PathId(1), 2)];
         let both = load.schedule(1, parts, now, takes).unwrap();
         assert!(!load.resize(1, both, 5));
-        load.gone(1);
-        assert_eq!((scheduled(&load), late(&load)), ([(0, 0), (0, 0)], [false, false]));
     }
 
     #[test]
@@ -240,7 +249,7 @@ mod tests {
         let parts = vec![(PathId(0), 500), (PathId(1), 70)];
         let unit = load.schedule(1, parts, Duration::ZERO, None).unwrap();
         assert_eq!(scheduled(&load), [(1, 500), (1, 70)]);
-        assert!(load.done(1, unit, Duration::ZERO));
+        assert!(load.done(1, unit));
         assert_eq!(scheduled(&load), [(0, 0), (0, 0)]);
         assert_eq!(load.schedule(1, vec![(PathId(200), 1)], Duration::ZERO, None), None);
         assert_eq!(load.schedule(1, Vec::new(), Duration::ZERO, None), None);

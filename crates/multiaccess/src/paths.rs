@@ -196,7 +196,7 @@ impl Paths {
             up_now: rate(known.up.now),
             up_best: rate(known.up.best),
             loss: known.loss.map(|loss| (loss * 1e6).round() / 1e6),
-            late_ms: millis(Some(known.late.small.max(known.late.large)).filter(|late| late.0 > 0.0)),
+            late_ms: millis(Some(known.late).filter(|late| late.0 > 0.0)),
             connections: known.connections,
             scheduled: known.objects,
             wifi: self.wifi.get(&path.index).copied(),

@@ -98,6 +98,10 @@ pub struct Report {
     /// A unit that was asked about with `track` has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<u64>,
+    /// The same, and all of it has come, by a program that read it as it came: how late that was tells of its
+    /// network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub came: Option<u64>,
     /// A unit that was asked about with `track` has another size than was stated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resized: Option<Resized>,
@@ -364,7 +368,7 @@ pub struct PathReport {
     /// The share of segments that were sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
-    /// How much later than foreseen small units come, beyond those of the least late path, in milliseconds.
+    /// How much later than foreseen units come, beyond those of the least late path, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ms: Option<f64>,
     /// Open connections.

@@ -230,9 +230,9 @@ impl Shared {
         };
         let mut deciders = self.deciders();
         let decider = deciders.of(client);
-        if let Some(unit) = report.done
-            && !decider.load.done(client, unit, now)
-        {
+        let ended = report.done.map(|unit| (unit, decider.load.done(client, unit)));
+        let came = report.came.map(|unit| (unit, decider.load.came(client, unit, now)));
+        if let Some((unit, _)) = ended.into_iter().chain(came).find(|(_, was_there)| !was_there) {
             return Err(format!("unit {unit} is not scheduled: it ended, or 60 seconds have passed"));
         }
         if let Some(Resized { unit, bytes }) = report.resized

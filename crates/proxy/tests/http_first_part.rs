@@ -180,15 +180,16 @@ fn an_object_that_left_a_network_for_want_of_room_is_asked_for_there_once_there_
     load("/first");
     let began = Instant::now();
     std::thread::scope(|scope| {
-        (0..12).for_each(|n| {
+        // Of the last eight "/first" is one: nothing is late or overdue before 3 s.
+        (0..7).for_each(|n| {
             drop(scope.spawn({
                 let load = &load;
                 move || load(&format!("/{n}"))
             }))
         });
     });
-    // None of them waited until it was late.
-    assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    // None of them waited until then.
+    assert!(began.elapsed() < LATE / 3, "{:?}", began.elapsed());
     drop(over);
     let asked = asked.lock().unwrap();
     assert!(asked.iter().any(|(_, from)| *from == far), "none left: {asked:?}");

@@ -32,6 +32,29 @@ impl Client {
         connections: Vec<OpenConnection>,
         may_split: bool,
     ) -> Result<Option<Verdict>, ClientError> {
+        let (intents, granularity) = if may_split { (intents, Granularity::Message) } else { whole(intents) };
+        let ask = Ask { intents, granularity, connections, track: true, ..Ask::default() };
+        self.route_by(host, port, ask).await
+    }
+
+    /// The same for a message that comes whole and of which it is not said that it goes: it does not count as
+    /// scheduled.
+    ///
+    /// # Errors
+    /// As [`Client::route`].
+    pub async fn weigh(
+        &self,
+        host: &str,
+        port: u16,
+        intents: Intents,
+        connections: Vec<OpenConnection>,
+    ) -> Result<Option<Verdict>, ClientError> {
+        let (intents, granularity) = whole(intents);
+        let ask = Ask { intents, granularity, connections, ..Ask::default() };
+        self.route_by(host, port, ask).await
+    }
+
+    async fn route_by(&self, host: &str, port: u16, ask: Ask) -> Result<Option<Verdict>, ClientError> {
         check(host, port)?;
         if is_local(host) {
             return Ok(None);
@@ -40,10 +63,7 @@ impl Client {
             return Ok(None);
         }
         let to = target(host, port);
-        let (intents, granularity) = if may_split { (intents, Granularity::Message) } else { whole(intents) };
-        let ask =
-            Ask { intents, granularity, to: Some(to.clone()), connections, track: true, ..Ask::default() };
-        match self.ask(ask).await {
+        match self.ask(Ask { to: Some(to.clone()), ..ask }).await {
             Ok(verdict) if self.is_beside_gateway && verdict.gateway.is_none() => {
                 verdict.unit.into_iter().for_each(|unit| self.ended(unit));
                 Ok(None)

@@ -110,7 +110,7 @@ fn what_is_scheduled_makes_the_next_unit_go_elsewhere() {
     let last = decided(&mut decider, &paths, &question);
     assert_eq!((last.ways[0].interface.as_str(), last.unit), ("wlan0", Some(9)));
     for unit in 1..=8 {
-        assert!(decider.load.done(1, unit, Duration::ZERO));
+        assert!(decider.load.done(1, unit));
     }
     assert_eq!(decided(&mut decider, &paths, &question).ways[0].interface, "usb0");
 }
@@ -124,24 +124,41 @@ fn a_network_over_which_units_are_late_gets_none_that_come_sooner_elsewhere() {
         interface(7, "wlan", [192, 168, 1, 10], known(50.0)),
     ]);
     let mut decider = decider("whimbrel");
-    let question = Ask { track: true, ..ask("size-received=10000") };
+    let question = Ask { track: true, ..ask("size-received=20000") };
     let at = Duration::from_millis;
     let ask = |decider: &mut Decider, millis| {
         let verdict = decider.decide(at(millis), 1, &paths, &question, &THERE, None).unwrap();
         (verdict.ways[0].interface.clone(), verdict.ways[0].completes_ms, verdict.unit.unwrap())
     };
-    // Two round trips, and 10 ms for the bytes.
+    // Two round trips, and 20 ms for the bytes.
     let (network, completes, unit) = ask(&mut decider, 0);
-    assert_eq!((&network[..], completes), ("lte", Some(70.0)));
+    assert_eq!((&network[..], completes), ("lte", Some(80.0)));
     // It comes 400 ms later. The other one may be as late because of the server: it has told nothing yet.
-    assert!(decider.load.done(1, unit, at(470)));
+    assert!(decider.load.came(1, unit, at(480)));
     let (network, _, unit) = ask(&mut decider, 500);
     assert_eq!(network, "lte");
-    assert!(decider.load.done(1, unit, at(970)));
-    let other = decider.load.schedule(1, vec![(PathId(1), 1000)], at(970), Some(at(30))).unwrap();
-    assert!(decider.load.done(1, other, at(1000)));
+    assert!(decider.load.came(1, unit, at(980)));
+    let other = decider.load.schedule(1, vec![(PathId(1), 20_000)], at(980), Some(at(20))).unwrap();
+    assert!(decider.load.came(1, other, at(1000)));
     let (network, completes, _) = ask(&mut decider, 1000);
-    assert_eq!((&network[..], completes), ("wlan", Some(110.0)));
+    assert_eq!((&network[..], completes), ("wlan", Some(120.0)));
+}
+
+#[test]
+fn how_late_a_unit_is_does_not_depend_on_how_late_it_was_foreseen_to_be() {
+    let known = PathEstimate::known(Seconds(0.03), BytesPerSecond(1e6));
+    let late = PathEstimate { late: Seconds(0.4), ..known };
+    let paths = of(vec![interface(3, "lte", [100, 64, 3, 10], late)]);
+    let way = Way { interface: "lte".to_owned(), completes_ms: Some(480.0), ..Way::default() };
+    let verdict = Verdict { ways: vec![way], ..Verdict::default() };
+    let expected = |intents| takes(&[late], &paths, &ask(intents), &verdict);
+    assert_eq!(expected("size-received=20000"), Some(Duration::from_millis(80)));
+    assert_eq!(
+        expected("size-received=10000"),
+        Some(Duration::from_millis(480)),
+        "what is small is not late"
+    );
+    assert_eq!(expected("size-sent=20000"), None, "nobody said how much comes");
 }
 
 /// Strongly asymmetric, as in the testbed: 10 ms and 2 Mbit/s beside 100 ms and 20 Mbit/s.
@@ -196,7 +213,7 @@ fn each_part_of_a_message_is_scheduled_on_its_own_path() {
     // beside 2 515 500, which take 200 ms and 1.0 s.
     assert_eq!(shares.iter().map(|(_, near)| near).sum::<u64>(), 236_500);
     for unit in 1..=32 {
-        assert!(decider.load.done(1, unit, Duration::ZERO));
+        assert!(decider.load.done(1, unit));
     }
     assert_eq!(decided(&mut decider, &paths, &question).parts, verdicts[0].parts);
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 const KEPT: usize = 8;
 /// An object is late that takes so many times as long as the slowest of them.
 const TIMES: u32 = 3;
+/// Slower ones count as this: some servers hold an answer back for long.
+const MOST: Duration = Duration::from_secs(4);
 /// None is late before that: a slow network may be busy with others.
 const LEAST: Duration = Duration::from_millis(500);
 /// None is late before that of whose server nothing is known.
@@ -19,7 +21,7 @@ impl Answers {
     /// The same after another object that took so long.
     pub(super) fn after(mut self, took: Duration) -> Self {
         self.0.rotate_right(1);
-        self.0[0] = took;
+        self.0[0] = took.min(MOST);
         self
     }
 
@@ -46,6 +48,7 @@ mod tests {
         };
         assert_eq!(after(&[20]), 500, "a network may be busy");
         assert_eq!(after(&[20, 900, 20]), 2700);
+        assert_eq!(after(&[30_000]), 12_000, "as one that waits for news");
         assert_eq!(after(&[900, 1, 2, 3, 4, 5, 6, 7]), 2700);
         assert_eq!(after(&[900, 1, 2, 3, 4, 5, 6, 7, 300]), 900);
     }

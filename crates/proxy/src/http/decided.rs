@@ -121,6 +121,12 @@ impl Unit {
 }
 
 impl Unit {
+    /// Tells the manager that all of it has come, and was read as it came.
+    pub(super) fn came(mut self) {
+        let report = Report { came: self.number.take(), ..Report::default() };
+        self.client.tell(report);
+    }
+
     /// Tells the manager that it has so many bytes.
     pub(super) fn resize(&self, bytes: u64) {
         if let Some(unit) = self.number {

@@ -155,7 +155,7 @@ impl Download {
         if self.is_over() {
             // The connection is left for another object.
             lease.release();
-            return Err(Problem::bad("it has come another way".to_owned()));
+            return Err(over());
         }
         let (expected, are_tiny) = (Intents::receive(self.expected(step)), self.are_tiny());
         let Self { proxy, to, head, .. } = &mut *self;
@@ -176,16 +176,18 @@ impl Download {
             }
             // It may be the range that is not wanted: asked for whole the answer is the client's own. A link
             // that works once loses nothing by a refusal.
-            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED => {
+            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED if !are_tiny => {
                 drop((answer, lease));
                 self.proxy.without_ranges.put(&self.to, ());
                 self.whole_after_all().await
             }
             // Whole after all, or it says why not.
-            _ => {
-                self.has_begun();
-                // Where one is large for once, another network may help all the same.
-                self.was_alone |= are_tiny;
+            status => {
+                if are_tiny && status == StatusCode::OK {
+                    self.has_begun();
+                    // Where one is large for once, another network may help all the same.
+                    self.was_alone = true;
+                }
                 self.pass(answer, lease)
             }
         }
@@ -279,6 +281,10 @@ impl Download {
             drop(lease);
             return self.whole_after_all().await;
         };
+        if self.is_over() {
+            lease.release();
+            return Err(over());
+        }
         self.has_begun();
         let first = match asked.share {
             Some(share) => Bytes::from_owner(Held { bytes: first, _share: share }),
@@ -359,9 +365,6 @@ impl Download {
         let length = fields::check_answer(headers)?.filter(|_| answer.status() == StatusCode::OK);
         if let Some(total) = length {
             self.proxy.sizes.learn(&self.to, total);
-            if total > self.decided_for {
-                lease.resize(total);
-            }
         }
         let object = match (length, Validator::of(headers)) {
             (Some(total), Some(validator)) if offers_ranges(headers) => {
@@ -400,6 +403,11 @@ impl Download {
 fn sent(head: &mut Parts) -> Request<Sent> {
     let left = head.clone();
     Request::from_parts(std::mem::replace(head, left), Either::Right(Empty::new()))
+}
+
+/// Nobody waits for this: the object has come another way.
+fn over() -> Problem {
+    Problem::bad("it has come another way")
 }
 
 /// Waits for a turn and a connection, the way that was decided, of which nothing is left.

@@ -139,7 +139,7 @@ async fn round(
 ) -> String {
     let mut decided = decided;
     // It counts as scheduled for as long as this goes on.
-    let _unit = decided.unit.take();
+    let unit = decided.unit.take();
     let mut team = Team {
         object: Arc::clone(object),
         assembly: Arc::clone(assembly),
@@ -153,7 +153,11 @@ async fn round(
         lost: Lost::default(),
     };
     team.begin(decided);
-    team.run().await
+    let why = team.run().await;
+    if assembly.left() == 0 {
+        unit.into_iter().for_each(Unit::came);
+    }
+    why
 }
 
 /// Those who fetch an object at the same time.

@@ -186,6 +186,20 @@ impl Origins {
         }
     }
 
+    /// Asks which way a message would go that has another one already. It does not count as scheduled.
+    pub(super) async fn weigh(
+        self: &Arc<Self>,
+        to: &Destination,
+        intents: Intents,
+    ) -> Result<Decided, UpstreamError> {
+        let Some(client) = self.upstream.manager(to) else { return Ok(Decided::default()) };
+        let (asked, offers) = (Instant::now(), self.offers(to));
+        let open = offers.iter().map(|offer| offer.open).collect();
+        let weighed = client.weigh(to.host(), to.port(), intents, open).await;
+        let verdict = weighed.map_err(|error| unreached(to, error))?;
+        Ok(verdict.map_or_else(Decided::default, |verdict| Decided::of(verdict, asked, &offers, client)))
+    }
+
     /// Decides once more for a message that has a connection and was not sent yet. `None`: it stays on that.
     pub(super) async fn decide_again(
         self: &Arc<Self>,

@@ -12,6 +12,9 @@ const KEPT: usize = 8;
 /// be.
 const LEAST: usize = 4;
 
+/// Of so many the next one's size is guessed where no more than a small object is lost by that.
+const HINT: usize = 2;
+
 /// What is known of all servers.
 pub(super) struct Sizes {
     servers: Recent<Last>,
@@ -54,9 +57,9 @@ impl Sizes {
         self.servers.of(server).and_then(|last| last.largest(LEAST))
     }
 
-    /// The same, by whatever little is known of it.
+    /// The same, by however little is known of it.
     pub(super) fn hint(&self, server: &Destination) -> Option<u64> {
-        self.servers.of(server).and_then(|last| last.largest(1)).or_else(|| self.any().largest(LEAST))
+        self.servers.of(server).and_then(|last| last.largest(HINT)).or_else(|| self.any().largest(LEAST))
     }
 
     /// Waits until the size of another object is known. Cancel-safe.
@@ -108,8 +111,9 @@ mod tests {
         let server = |n: u16| Destination::new("example.org", n).unwrap();
         (1..=3).for_each(|n| sizes.learn(&server(n), u64::from(n)));
         assert_eq!((sizes.largest(&server(9)), sizes.hint(&server(9))), (None, None));
-        assert_eq!((sizes.largest(&server(2)), sizes.hint(&server(2))), (None, Some(2)));
+        assert_eq!((sizes.largest(&server(2)), sizes.hint(&server(2))), (None, None));
         sizes.learn(&server(1), 10);
+        assert_eq!(sizes.hint(&server(1)), Some(10));
         assert_eq!((sizes.largest(&server(9)), sizes.largest(&server(2))), (Some(10), Some(10)));
         (0..4).for_each(|_| sizes.learn(&server(2), 5));
         assert_eq!((sizes.largest(&server(2)), sizes.largest(&server(9))), (Some(5), Some(10)));

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// So often the manager is asked whether an object would come sooner another way.
 const MOST_ASKED: u32 = 8;
 /// What was foreseen to be there by so much earlier is overdue, if the server did not take as long before.
-const OVERDUE: Duration = Duration::from_millis(100);
+const OVERDUE: Duration = Duration::from_millis(200);
 /// What is asked for twice and is not overdue comes in so much of the time that it still takes.
 const SOONER: f64 = 0.5;
 /// What is there within this time is not asked for twice.
@@ -90,18 +90,21 @@ impl Download {
     /// Waits until the object is to be asked for over another network too, which is the one that this goes
     /// over then. Returns whether there is one.
     async fn is_wanted(&mut self) -> bool {
-        let mut asked = 0;
+        let (mut asked, mut last) = (0, None);
         loop {
             let proxy = Arc::clone(&self.proxy);
             let _ = tokio::time::timeout(LOOK, proxy.sizes.news()).await;
             if self.began.elapsed() >= self.late() {
                 return self.goes_elsewhere();
             }
-            if asked < MOST_ASKED && self.may_be_sooner() {
-                asked += 1;
-                if self.goes_where_it_is_sooner().await {
-                    return true;
-                }
+            let is_soon = last.is_some_and(|last: Instant| last.elapsed() < LOOK);
+            if is_soon || asked == MOST_ASKED || !self.may_be_sooner() {
+                continue;
+            }
+            (asked, last) = (asked + 1, Some(Instant::now()));
+            let going = tokio::time::timeout(LOOK, self.goes_where_it_is_sooner());
+            if going.await == Ok(true) {
+                return true;
             }
         }
     }
@@ -133,26 +136,27 @@ impl Download {
         Duration::try_from_secs_f64(foreseen / 1000.0).unwrap_or_default()
     }
 
-    /// Goes another way than the first, if that is much sooner by what is known now.
+    /// Goes another way than the first, if that is much sooner by what is known now. Cancel-safe.
     async fn goes_where_it_is_sooner(&mut self) -> bool {
-        let bytes =
-            self.proxy.sizes.hint(&self.to).map_or(self.decided_for, |hint| hint.min(self.decided_for));
-        let decided = self.proxy.origins.decide(&self.to, Intents::receive(bytes.max(1)), false).await;
-        let Ok(decided) = decided else { return false };
+        let hint = self.proxy.sizes.hint(&self.to).unwrap_or(self.decided_for);
+        let bytes = hint.clamp(1, self.decided_for.max(1));
+        let Ok(decided) = self.proxy.origins.weigh(&self.to, Intents::receive(bytes)).await else {
+            return false;
+        };
         let Some(completes) = decided.routes.first().and_then(|route| route.way.completes_ms) else {
             return false;
         };
         let share = if self.is_overdue() { 1.0 } else { SOONER };
         let is_sooner = completes / 1000.0 < self.takes().as_secs_f64() * share;
-        let mut pair = self.pair();
-        if !is_sooner || pair.network == decided.network() || pair.network != self.decided.network() {
-            return false;
+        {
+            let mut pair = self.pair();
+            let goes_as_foreseen = pair.network == self.decided.network();
+            if !is_sooner || !goes_as_foreseen || pair.network == decided.network() {
+                return false;
+            }
+            pair.are_two = true;
         }
-        pair.are_two = true;
-        drop(pair);
-        self.decided_for = bytes.max(1);
-        self.decided = decided;
-        self.began = Instant::now();
+        (self.decided, self.decided_for, self.began) = (decided, bytes, Instant::now());
         true
     }
 
