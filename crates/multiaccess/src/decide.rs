@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use whimbrel_access::{
     Analytic, Choice, Connection, ConnectionId, Decision, Destination, Intents, MAX_PATHS, PathEstimate,
-    PathId, PathList, Policy, Rule, Seconds, Situation, Timeliness,
+    PathId, PathList, Policy, Rule, Seconds, Sharing, Situation, Timeliness,
 };
 use whimbrel_base::order;
 
@@ -134,7 +134,8 @@ impl Decider {
             self.put_before_policy(&about, false, &mut verdict);
         }
         if ask.track {
-            let takes = takes(estimates, paths, ask, &verdict);
+            let counts_late = self.policy.sharing() == Sharing::ObjectsOrBytes;
+            let takes = takes(estimates, paths, ask, &verdict, counts_late);
             verdict.unit = self.load.schedule(client, shares(paths, ask, &verdict), now, takes);
         }
         Ok(verdict)
@@ -288,12 +289,20 @@ fn leads(paths: &Paths, path: &crate::paths::KnownPath, candidate: &Candidate) -
 }
 
 /// How long a unit takes whose size was stated, if it comes as soon as a path can bring it. How late its path
-/// is by what came before is no part of that: else half of it would be learnt.
-fn takes(estimates: &[PathEstimate], paths: &Paths, ask: &Ask, verdict: &Verdict) -> Option<Duration> {
+/// is by what came before is no part of that, though the forecast `counts_late`: else half of it would be
+/// learnt.
+fn takes(
+    estimates: &[PathEstimate],
+    paths: &Paths,
+    ask: &Ask,
+    verdict: &Verdict,
+    counts_late: bool,
+) -> Option<Duration> {
     let way = verdict.ways.first()?;
     let bytes = ask.intents.at(ask.granularity).received()?;
     let late = estimates.get(paths.named(&way.interface)?.index())?.late_for(bytes);
-    Duration::try_from_secs_f64(way.completes_ms? / 1000.0 - late.0).ok()
+    let counted = if counts_late { late.0 } else { 0.0 };
+    Duration::try_from_secs_f64(way.completes_ms? / 1000.0 - counted).ok()
 }
 
 /// How many bytes are to come over each path.

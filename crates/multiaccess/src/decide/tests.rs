@@ -151,14 +151,12 @@ fn how_late_a_unit_is_does_not_depend_on_how_late_it_was_foreseen_to_be() {
     let paths = of(vec![interface(3, "lte", [100, 64, 3, 10], late)]);
     let way = Way { interface: "lte".to_owned(), completes_ms: Some(480.0), ..Way::default() };
     let verdict = Verdict { ways: vec![way], ..Verdict::default() };
-    let expected = |intents| takes(&[late], &paths, &ask(intents), &verdict);
-    assert_eq!(expected("size-received=20000"), Some(Duration::from_millis(80)));
-    assert_eq!(
-        expected("size-received=10000"),
-        Some(Duration::from_millis(480)),
-        "what is small is not late"
-    );
-    assert_eq!(expected("size-sent=20000"), None, "nobody said how much comes");
+    let expected = |intents, counts_late| takes(&[late], &paths, &ask(intents), &verdict, counts_late);
+    let millis = |millis| Some(Duration::from_millis(millis));
+    assert_eq!(expected("size-received=20000", true), millis(80));
+    assert_eq!(expected("size-received=20000", false), millis(480), "by the paper's forecast");
+    assert_eq!(expected("size-received=10000", true), millis(480), "what is small is not late");
+    assert_eq!(expected("size-sent=20000", true), None, "nobody said how much comes");
 }
 
 /// Strongly asymmetric, as in the testbed: 10 ms and 2 Mbit/s beside 100 ms and 20 Mbit/s.

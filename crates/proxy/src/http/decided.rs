@@ -109,18 +109,6 @@ impl Route {
 }
 
 impl Unit {
-    /// Tells the manager that it has ended, so that what is decided next does not count it.
-    pub(super) async fn end(mut self) {
-        if let Some(number) = self.number {
-            let report = Report { done: Some(number), ..Report::default() };
-            // Where that fails it is forgotten after a while.
-            let _ = tokio::time::timeout(REPORT, self.client.report(report)).await;
-        }
-        self.number = None;
-    }
-}
-
-impl Unit {
     /// Tells the manager that all of it has come, and was read as it came.
     pub(super) fn came(mut self) {
         let report = Report { came: self.number.take(), ..Report::default() };
@@ -132,6 +120,16 @@ impl Unit {
         if let Some(unit) = self.number {
             self.client.tell(Report { resized: Some(Resized { unit, bytes }), ..Report::default() });
         }
+    }
+
+    /// Tells the manager that it has ended, so that what is decided next does not count it.
+    pub(super) async fn end(mut self) {
+        if let Some(number) = self.number {
+            let report = Report { done: Some(number), ..Report::default() };
+            // Where that fails it is forgotten after a while.
+            let _ = tokio::time::timeout(REPORT, self.client.report(report)).await;
+        }
+        self.number = None;
     }
 }
 

@@ -87,8 +87,9 @@ pub(super) struct Download {
     decided_for: u64,
     /// What the two know of each other that ask for it.
     pair: Arc<Mutex<Pair>>,
-    /// One network alone led to the server when it was asked.
-    was_alone: bool,
+    /// Another network is looked for while it is passed on whole: one alone led to the server when it was
+    /// asked, or it was taken for tiny.
+    looks_for_others: bool,
     /// When it was asked for.
     began: Instant,
 }
@@ -97,7 +98,7 @@ impl Download {
     /// On the heap: it goes from hand to hand.
     pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
         let (decided, pair, began) = (Decided::default(), Arc::default(), Instant::now());
-        Box::new(Self { proxy, to, head, decided, decided_for: 0, pair, was_alone: false, began })
+        Box::new(Self { proxy, to, head, decided, decided_for: 0, pair, looks_for_others: false, began })
     }
 
     /// Gives the answer for the client.
@@ -112,7 +113,7 @@ impl Download {
             let asked = Box::pin(self.in_two_steps(first));
             return Box::pin(beside::sooner(asked, beside)).await;
         }
-        self.was_alone = step > 0 && !self.decided.has_choice();
+        self.looks_for_others = step > 0 && !self.decided.has_choice();
         self.whole().await
     }
 
@@ -185,8 +186,10 @@ impl Download {
             status => {
                 if are_tiny && status == StatusCode::OK {
                     self.has_begun();
-                    // Where one is large for once, another network may help all the same.
-                    self.was_alone = true;
+                    // One may be large for once.
+                    self.looks_for_others = true;
+                    let length = fields::check_answer(answer.headers())?;
+                    length.filter(|bytes| *bytes > step).into_iter().for_each(|bytes| lease.resize(bytes));
                 }
                 self.pass(answer, lease)
             }
@@ -234,6 +237,9 @@ impl Download {
 
     /// The same, the way that is best for that.
     async fn whole_after_all(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
+        if self.is_over() {
+            return Err(over());
+        }
         self.decided = self.proxy.origins.decide(&self.to, Intents::default(), false).await?;
         self.whole().await
     }
@@ -281,10 +287,6 @@ impl Download {
             drop(lease);
             return self.whole_after_all().await;
         };
-        if self.is_over() {
-            lease.release();
-            return Err(over());
-        }
         self.has_begun();
         let first = match asked.share {
             Some(share) => Bytes::from_owner(Held { bytes: first, _share: share }),
@@ -299,6 +301,9 @@ impl Download {
         } else {
             // The rest is decided without it, and waits for a turn of its own.
             lease.finish().await;
+        }
+        if self.is_over() {
+            return Err(over());
         }
         head.status = StatusCode::OK;
         // Else the server's words for 206 would stand beside 200.
@@ -358,7 +363,8 @@ impl Download {
 
     /// Passes an answer on. If it breaks and can be asked for in ranges, the rest is.
     fn pass(self: Box<Self>, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
-        let (headers, proxy, was_alone) = (answer.headers(), Arc::clone(&self.proxy), self.was_alone);
+        let (headers, proxy, looks_for_others) =
+            (answer.headers(), Arc::clone(&self.proxy), self.looks_for_others);
         if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
             proxy.without_ranges.put(&self.to, ());
         }
@@ -373,7 +379,7 @@ impl Download {
             _ => None,
         };
         let rest = object.map(|object| {
-            let late = if was_alone { looking::begin(&object, &lease) } else { None };
+            let late = if looks_for_others { looking::begin(&object, &lease) } else { None };
             (object, late)
         });
         passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, rest)

@@ -61,7 +61,10 @@ impl Fetching {
 
 impl Drop for Fetching {
     fn drop(&mut self) {
-        self.task.abort();
+        // Where all has come it ends by itself, and may have to say so yet.
+        if self.assembly.left() > 0 {
+            self.task.abort();
+        }
     }
 }
 
@@ -154,7 +157,8 @@ async fn round(
     };
     team.begin(decided);
     let why = team.run().await;
-    if assembly.left() == 0 {
+    // Without memory it comes as its reader takes it.
+    if assembly.left() == 0 && !assembly.is_in_one() {
         unit.into_iter().for_each(Unit::came);
     }
     why

@@ -57,7 +57,7 @@ impl Sizes {
         self.servers.of(server).and_then(|last| last.largest(LEAST))
     }
 
-    /// The same, by however little is known of it.
+    /// The most bytes to expect of it, by however little is known of it, or of all servers.
     pub(super) fn hint(&self, server: &Destination) -> Option<u64> {
         self.servers.of(server).and_then(|last| last.largest(HINT)).or_else(|| self.any().largest(LEAST))
     }

@@ -19,8 +19,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const MOST_ASKED: u32 = 8;
 /// What was foreseen to be there by so much earlier is overdue, if the server did not take as long before.
 const OVERDUE: Duration = Duration::from_millis(200);
-/// What is asked for twice and is not overdue comes in so much of the time that it still takes.
-const SOONER: f64 = 0.5;
 /// What is there within this time is not asked for twice.
 const SHORT: Duration = Duration::from_millis(20);
 /// What was asked for without need is read to its end for so long, so that its connection is left.
@@ -47,7 +45,16 @@ impl Download {
         let (proxy, to) = (Arc::clone(&self.proxy), self.to.clone());
         let decided = Decided { routes: self.decided.routes.clone(), ..Decided::default() };
         let (head, decided_for, pair) = (self.head.clone(), self.decided_for, Arc::clone(&self.pair));
-        Box::new(Self { proxy, to, head, decided, decided_for, pair, was_alone: false, began: self.began })
+        Box::new(Self {
+            proxy,
+            to,
+            head,
+            decided,
+            decided_for,
+            pair,
+            looks_for_others: false,
+            began: self.began,
+        })
     }
 
     /// Whether the first may go over this network instead, as it does then.
@@ -114,40 +121,39 @@ impl Download {
     fn may_be_sooner(&self) -> bool {
         let hint = self.proxy.sizes.hint(&self.to);
         let is_smaller = hint.is_some_and(|bytes| bytes < self.decided_for);
-        (is_smaller && self.takes() > SHORT) || self.is_overdue()
+        (is_smaller && self.left().is_some_and(|left| left > SHORT)) || self.overdue().is_some()
     }
 
-    /// How long it takes from now on: until it was foreseen to be there, and after that as long again as it
-    /// is overdue.
-    fn takes(&self) -> Duration {
-        self.foreseen().abs_diff(self.began.elapsed())
+    /// How long it takes from now on if it comes as was foreseen. `None`: nothing was.
+    fn left(&self) -> Option<Duration> {
+        Some(self.foreseen()?.saturating_sub(self.began.elapsed()))
     }
 
-    /// Whether it should have come, and no other object of its server took as long lately.
-    fn is_overdue(&self) -> bool {
-        let usual = self.proxy.answers.of(&self.to).map(|answers| answers.slowest() * 3 / 2);
-        usual.is_some_and(|usual| self.began.elapsed() > usual.max(self.foreseen() + OVERDUE))
+    /// How long ago it should have come. `None`: not long ago, or another object of its server took about as
+    /// long lately.
+    fn overdue(&self) -> Option<Duration> {
+        let (foreseen, elapsed) = (self.foreseen()?, self.began.elapsed());
+        let usual = self.proxy.answers.of(&self.to)?.slowest() * 3 / 2;
+        (elapsed > usual.max(foreseen + OVERDUE)).then(|| elapsed - foreseen)
     }
 
     /// How long it was to take.
-    fn foreseen(&self) -> Duration {
-        let first = self.decided.routes.first();
-        let foreseen = first.and_then(|route| route.way.completes_ms).unwrap_or_default();
-        Duration::try_from_secs_f64(foreseen / 1000.0).unwrap_or_default()
+    fn foreseen(&self) -> Option<Duration> {
+        let millis = self.decided.routes.first()?.way.completes_ms?;
+        Duration::try_from_secs_f64(millis / 1000.0).ok()
     }
 
-    /// Goes another way than the first, if that is much sooner by what is known now. Cancel-safe.
+    /// Goes another way than the first, if that is much sooner by what is known now: in half of the time that
+    /// it still takes, or before it is overdue for twice as long. Cancel-safe.
     async fn goes_where_it_is_sooner(&mut self) -> bool {
         let hint = self.proxy.sizes.hint(&self.to).unwrap_or(self.decided_for);
         let bytes = hint.clamp(1, self.decided_for.max(1));
         let Ok(decided) = self.proxy.origins.weigh(&self.to, Intents::receive(bytes)).await else {
             return false;
         };
-        let Some(completes) = decided.routes.first().and_then(|route| route.way.completes_ms) else {
-            return false;
-        };
-        let share = if self.is_overdue() { 1.0 } else { SOONER };
-        let is_sooner = completes / 1000.0 < self.takes().as_secs_f64() * share;
+        let completes = decided.routes.first().and_then(|route| route.way.completes_ms);
+        let within = self.overdue().or_else(|| self.left().map(|left| left / 2)).unwrap_or_default();
+        let is_sooner = completes.is_some_and(|millis| millis / 1000.0 < within.as_secs_f64());
         {
             let mut pair = self.pair();
             let goes_as_foreseen = pair.network == self.decided.network();
@@ -160,8 +166,11 @@ impl Download {
         true
     }
 
-    /// Its first bytes have come.
+    /// Its first bytes have come. What nobody waits for any more tells nothing of what is usual.
     pub(super) fn has_begun(&self) {
+        if self.is_over() {
+            return;
+        }
         let answers = self.proxy.answers.of(&self.to).unwrap_or_default();
         self.proxy.answers.put(&self.to, answers.after(self.began.elapsed()));
     }
