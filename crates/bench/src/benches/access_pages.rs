@@ -43,8 +43,8 @@ use crate::report::Trial;
 
 /// Rounds, as in the paper.
 const ROUNDS: u32 = 7;
-/// Labs at a time for the small loader: one waits for its links most of the time, and takes a sixteenth of
-/// this machine.
+/// Labs at a time for the small loader: one waits for its links most of the time, and takes an eighth of a
+/// processor.
 const LANES: usize = 4;
 /// After so many failures a round is given up.
 const MOST_FAILURES: usize = 5;

@@ -411,7 +411,7 @@ fn sent(head: &mut Parts) -> Request<Sent> {
     Request::from_parts(std::mem::replace(head, left), Either::Right(Empty::new()))
 }
 
-/// Nobody waits for this: the object has come another way.
+/// The object has come over another network. No client gets this answer: the request was the slower of two.
 fn over() -> Problem {
     Problem::bad("it has come another way")
 }
