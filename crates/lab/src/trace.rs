@@ -47,6 +47,18 @@ impl Trace {
         Ok(Self { chances })
     }
 
+    /// The same recording from the first chance behind `offset` on: what came before follows at its end. An
+    /// offset beyond its end counts on through the repetitions.
+    pub fn starting_at(&self, offset: Duration) -> Self {
+        let offset = offset.as_millis() as u64 % self.period_ms();
+        // A round ends with a chance, as this one has to.
+        let before = self.chances.partition_point(|&chance| chance <= offset);
+        let Some(&start) = self.chances[..before].last() else { return self.clone() };
+        let behind = self.chances[before..].iter().map(|chance| chance - start);
+        let first = self.chances[..before].iter().map(|chance| chance + self.period_ms() - start);
+        Self { chances: behind.chain(first).collect() }
+    }
+
     /// How long the trace runs before it repeats.
     pub fn period(&self) -> Duration {
         Duration::from_millis(self.period_ms())
@@ -111,6 +123,19 @@ mod tests {
             assert!(trace.time_of_chance(number) >= asked);
             assert!(number == 0 || trace.time_of_chance(number - 1) < asked, "skipped one at {asked:?}");
         }
+    }
+
+    #[test]
+    fn it_starts_in_the_middle_and_goes_on_as_before() {
+        let trace = Trace::from_millis(vec![2, 2, 5, 10, 10]).unwrap();
+        let starting = |millis| trace.starting_at(ms(millis));
+        assert_eq!(starting(0), trace, "nothing came before");
+        assert_eq!(starting(2).chances, [3, 8, 8, 10, 10]);
+        assert_eq!(starting(4), starting(2), "from the chance before on");
+        assert_eq!(starting(5).chances, [5, 5, 7, 7, 10]);
+        assert_eq!(starting(10), trace, "its end is its start");
+        assert_eq!(starting(25), starting(5));
+        assert_eq!(starting(5).mean_rate(), trace.mean_rate());
     }
 
     #[test]

@@ -37,7 +37,7 @@ use self::servers::Servers;
 use self::site::Site;
 use self::system::System;
 use self::world::World;
-use super::{Plan, lanes, rotated};
+use super::{Plan, lanes};
 use crate::output::Output;
 use crate::report::Trial;
 
@@ -261,8 +261,11 @@ fn measure(job: &Job<'_>) -> Result<(Vec<Trial>, Round)> {
         eprintln!("access-pages: the kernel has no MPTCP; eaf-mptcp and mptcp go over TCP");
     }
     let (mut loads, mut failures) = (Vec::new(), Vec::new());
-    for (document, site) in job.sites.iter().enumerate() {
-        for system in rotated(&System::ALL, job.round + document as u32) {
+    // A page by one system, then another page by another: what the managers have just seen of a recorded link
+    // is not the part that the next page meets.
+    for turn in 0..System::ALL.len() {
+        for (document, site) in job.sites.iter().enumerate() {
+            let system = System::ALL[(turn + document + job.round as usize) % System::ALL.len()];
             let what = format!("{}, {}, {system}", job.name(), site.name);
             match one(&mut world, job, document, system) {
                 Ok(load) => loads.push(load),
@@ -279,6 +282,7 @@ fn measure(job: &Job<'_>) -> Result<(Vec<Trial>, Round)> {
 
 fn one(world: &mut World, job: &Job<'_>, document: usize, system: System) -> Result<Load> {
     let site = &job.sites[document];
+    world.part = job.round * job.sites.len() as u32 + document as u32;
     let before = world.net.carried(1)[1];
     let ms = match job.installed {
         None => world.load(document, system)?.as_secs_f64() * 1000.0,

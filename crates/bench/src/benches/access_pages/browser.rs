@@ -73,8 +73,7 @@ impl Installed {
         system: System,
         token: &str,
     ) -> Result<Said> {
-        world.ping(2)?;
-        world.server.take_sent();
+        world.make_ready()?;
         let proxy = world.proxy(system)?;
         let profile = world.folder(token)?;
         let address = proxy.as_ref().map(|proxy| proxy.address);

@@ -30,6 +30,20 @@ pub(super) struct Scenario {
     pub(super) trace: Option<&'static str>,
 }
 
+/// What a link carried up and down.
+#[derive(Debug, Clone)]
+pub(super) struct Recording {
+    pub(super) up: Trace,
+    pub(super) down: Trace,
+}
+
+impl Recording {
+    /// From a moment on.
+    pub(super) fn starting_at(&self, moment: Duration) -> Self {
+        Self { up: self.up.starting_at(moment), down: self.down.starting_at(moment) }
+    }
+}
+
 /// From symmetric to strongly asymmetric, as in Table III, and a recorded network. The symmetric one is what
 /// Figure 5 says of it; for the others the text says which link is better for what, and the levels are those
 /// of Table IV.
@@ -42,17 +56,21 @@ pub(super) const SCENARIOS: [Scenario; 4] = [
 
 impl Scenario {
     /// The client's links, with a queue of 100 ms each; that of a recorded one is longer.
-    pub(super) fn accesses(&self, traces: &Path) -> Result<[Access; 2]> {
+    pub(super) fn accesses(&self, recording: Option<&Recording>) -> [Access; 2] {
         let rtt = |link: usize| Duration::from_millis(self.rtts[link]);
         let steady = |name, link: usize| Access::new(name, Rate::kbit(self.kbits[link]), rtt(link));
-        let second = match self.trace {
+        let second = match recording.cloned() {
             None => steady("two", 1),
-            Some(file) => {
-                let load = |way: &str| Trace::load(traces.join(format!("{file}.{way}")));
-                Access::recorded("two", load("up")?, load("down")?, rtt(1)).queue(CELLULAR_QUEUE)
-            }
+            Some(Recording { up, down }) => Access::recorded("two", up, down, rtt(1)).queue(CELLULAR_QUEUE),
         };
-        Ok([steady("one", 0), second])
+        [steady("one", 0), second]
+    }
+
+    /// What was recorded of the second link, from this folder.
+    pub(super) fn recording(&self, traces: &Path) -> Result<Option<Recording>> {
+        let Some(file) = self.trace else { return Ok(None) };
+        let load = |way: &str| Trace::load(traces.join(format!("{file}.{way}")));
+        Ok(Some(Recording { up: load("up")?, down: load("down")? }))
     }
 
     /// How much a program gets over a link, in bytes a second. `None`: that changes.

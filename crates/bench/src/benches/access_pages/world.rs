@@ -12,14 +12,14 @@ use serde::Deserialize;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
-use whimbrel_lab::MptcpUse;
+use whimbrel_lab::{Direction, MptcpUse};
 use whimbrel_multiaccess::protocol::PathReport;
 use whimbrel_multiaccess::{Client, InterfaceSettings, Manager, Settings};
 use whimbrel_proxy::{HttpProxy, HttpSettings, Managed};
 
 use super::content::object_path;
 use super::loader::Loader;
-use super::scenario::Scenario;
+use super::scenario::{Recording, Scenario};
 use super::server::{ASIDE, HOSTS, PORT, Server, address};
 use super::servers::Servers;
 use super::site::Site;
@@ -37,6 +37,8 @@ const FILLED: Duration = Duration::from_millis(1500);
 const FILLINGS: usize = 8;
 /// A rate is known when the manager's figure is so near.
 const NEAR: f64 = 0.2;
+/// So far is one part of a recorded link behind the other.
+const PART: Duration = Duration::from_secs(17);
 /// For the manager to say something, and for the server to answer.
 const ANSWER: Duration = Duration::from_secs(20);
 /// Exchanges on the connections that tell round-trip times: at first, and before each page.
@@ -55,6 +57,10 @@ pub(super) struct World {
     is_multipath: bool,
     /// Of the proxy, instead of its own.
     pub(super) first_step: Option<u64>,
+    /// What the second link plays, if it is a recorded one.
+    recording: Option<Recording>,
+    /// Which part of it the next page meets: by all systems the same, or they were not compared.
+    pub(super) part: u32,
 }
 
 struct Managing {
@@ -83,7 +89,9 @@ impl World {
         systems: &[System],
         servers: Servers,
     ) -> Result<Self> {
-        let mut world = Self::with(scenario.accesses(traces)?, sites, systems, servers)?;
+        let recording = scenario.recording(traces)?;
+        let mut world = Self::with(scenario.accesses(recording.as_ref()), sites, systems, servers)?;
+        world.recording = recording;
         world.warm_up(scenario)?;
         Ok(world)
     }
@@ -126,7 +134,9 @@ impl World {
             }
         }
         let pings = [ping_connection(&net, 0)?, ping_connection(&net, 1)?];
-        let mut world = Self { managers, pings, server, sites, folder, net, is_multipath, first_step: None };
+        let (first_step, recording, part) = (None, None, 0);
+        let mut world =
+            Self { managers, pings, server, sites, folder, net, is_multipath, first_step, recording, part };
         world.ping(FIRST_PINGS)?;
         Ok(world)
     }
@@ -162,16 +172,28 @@ impl World {
 
     /// Loads a page with the small browser, and checks every byte.
     pub(super) fn load(&mut self, document: usize, system: System) -> Result<Duration> {
-        self.ping(PINGS)?;
-        self.server.take_sent();
+        self.make_ready()?;
         let proxy = self.proxy(system)?;
         let site = self.sites.get(document).context("there is no such page")?;
         let loader = Loader::new(site, document, proxy.as_ref().map(|proxy| proxy.address));
         self.net.client.within(2 * PAGE_LIMIT, "a page", loader.load(PAGE_LIMIT))?
     }
 
+    /// Before each page: the round trips are told, what was sent is forgotten, and a recorded link goes on
+    /// with the part that this page meets.
+    pub(super) fn make_ready(&mut self) -> Result<()> {
+        self.ping(PINGS)?;
+        self.server.take_sent();
+        if let (Some(recording), Some(link)) = (&self.recording, self.net.link(1)) {
+            let Recording { up, down } = recording.starting_at(PART * self.part);
+            link.set_trace(Direction::Forward, up);
+            link.set_trace(Direction::Backward, down);
+        }
+        Ok(())
+    }
+
     /// Small requests on the connections that tell the links' round-trip times.
-    pub(super) fn ping(&mut self, times: usize) -> Result<()> {
+    fn ping(&mut self, times: usize) -> Result<()> {
         for _ in 0..times {
             for (link, stream) in self.pings.iter_mut().enumerate() {
                 get(stream, 100).with_context(|| format!("a small request over link {}", link + 1))?;
