@@ -71,6 +71,9 @@ pub struct PathEstimate {
 /// trips of its set-up and hardly more, whatever the rate.
 pub const FIRST_WINDOW: u64 = 14_600;
 
+/// What a router keeps at least of what comes too fast.
+const QUEUE: Seconds = Seconds(0.1);
+
 /// A measurement older than this says little about a mobile network, and is refreshed by using the path.
 pub const STALE: Seconds = Seconds(60.0);
 
@@ -99,6 +102,14 @@ impl PathEstimate {
     pub fn in_a_round_trip(&self) -> Option<u64> {
         let (rtt, rate) = (self.srtt_min?, self.down.best?);
         Some((rtt.0 * rate.0) as u64)
+    }
+
+    /// How many bytes may be on their way over it at once, where both were measured: what comes in a round
+    /// trip, or in a tenth of a second if that is more. The queues of most routers hold as much at least; of
+    /// more some may be lost, and of a few packets nothing but a timer tells that the last is missing.
+    pub fn holds(&self) -> Option<u64> {
+        let (rtt, rate) = (self.srtt_min?, self.down.best?);
+        Some((rtt.0.max(QUEUE.0) * rate.0) as u64)
     }
 
     /// How much later than foreseen a unit of so many bytes comes there.

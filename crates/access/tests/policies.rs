@@ -154,14 +154,21 @@ fn large_units_are_split_and_small_or_sensitive_ones_are_not() {
 }
 
 #[test]
-fn nothing_is_split_over_a_path_on_which_more_is_scheduled_than_it_has() {
-    let mut case = case("size-received=1000000", &[(0.01, 1e6), (0.01, 1e6)]);
-    for (scheduled, parts) in [([1_000_000; 2], 2), ([1_000_001, 0], 0), ([0, 1_000_001], 0)] {
+fn nothing_is_split_over_a_path_that_has_something_to_do_or_for_less_than_a_round_trip() {
+    // It is there first over the first path, also behind as many bytes.
+    let mut case = case("size-received=1000000", &[(0.01, 1e6), (0.05, 4e5)]);
+    let all = [([0, 0], 2), ([1_000_000, 0], 2), ([1_000_001, 0], 0), ([0, 1], 0)];
+    for (scheduled, parts) in all {
         for (path, scheduled) in case.paths.iter_mut().zip(scheduled) {
             (path.scheduled, path.objects) = (scheduled, u32::from(scheduled > 0));
         }
         assert_eq!(case.by("whimbrel").parts().len(), parts, "{scheduled:?}");
     }
+    case.paths[1].scheduled = 0;
+    // With a quarter over the second it is there after 0.77 s instead of 1.02. With an eighth behind round
+    // trips of 300 ms it would be after 0.91.
+    case.paths[1].srtt_min = Some(Seconds(0.3));
+    assert_eq!(case.by("whimbrel").parts().len(), 0);
 }
 
 /// 1 MB is under way on the near path at 100 kB/s. The far path is free: `share` of it comes there after

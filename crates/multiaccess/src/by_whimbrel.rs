@@ -91,6 +91,7 @@ fn over(decided: &Verdict) -> Vec<Way> {
         protocol: Protocol::Whimbrel,
         options: SocketOptions::default(),
         round_trip: None,
+        holds: None,
         completes_ms: None,
         failed_lately: false,
         ..way.clone()

@@ -122,6 +122,9 @@ impl Decider {
             }
         }
         self.load.add_scheduled(estimates, now);
+        if let Some(unit) = ask.left_of {
+            self.load.leave_out(client, unit, estimates);
+        }
         let mut verdict = Verdict::default();
         self.list_connections(paths, ask, &mut verdict)?;
         let about = About { now, paths, estimates, ask, candidates, chosen };
@@ -369,10 +372,11 @@ impl Case<'_> {
                 let number = self.paths.with_address(open.source)?;
                 let interface = self.paths.get(number)?.interface.to_string();
                 // What was decided for a few bytes is not to spend money on many.
-                let free = self.estimates.get(number.index()).filter(|known| !known.metered);
-                let round_trip = free.and_then(PathEstimate::in_a_round_trip);
+                let known = self.estimates.get(number.index());
+                let round_trip = known.filter(|known| !known.metered).and_then(PathEstimate::in_a_round_trip);
+                let holds = known.and_then(PathEstimate::holds);
                 let (reuse, source) = (Some(id), Some(open.source));
-                Some(Way { reuse, interface, source, round_trip, why, ..Way::default() })
+                Some(Way { reuse, interface, source, round_trip, holds, why, ..Way::default() })
             }
             Choice::Open { paths, destination } => {
                 let path = self.paths.get(paths.first())?;
@@ -395,6 +399,7 @@ impl Case<'_> {
                     options: self.options(&path.interface, protocol),
                     // Its window has to grow first.
                     round_trip: None,
+                    holds: self.estimates.get(paths.first().index()).and_then(PathEstimate::holds),
                     completes_ms: None,
                     why,
                     failed_lately: to

@@ -163,6 +163,17 @@ impl Load {
         }
     }
 
+    /// Takes a unit of this client out of what is scheduled.
+    pub(crate) fn leave_out(&self, client: u64, unit: u64, estimates: &mut [PathEstimate]) {
+        let unit = self.clients.get(&client).and_then(|client| client.units.get(&unit));
+        for (path, bytes) in unit.iter().flat_map(|unit| &unit.shares) {
+            if let Some(estimate) = estimates.get_mut(path.index()) {
+                estimate.objects = estimate.objects.saturating_sub(1);
+                estimate.scheduled = estimate.scheduled.saturating_sub(*bytes);
+            }
+        }
+    }
+
     /// Whether anything is.
     pub(crate) fn is_scheduled(&self) -> bool {
         self.sums.iter().any(|(units, _)| *units > 0)
@@ -193,6 +204,23 @@ mod tests {
         let mut estimates = [PathEstimate::default(); 2];
         load.add_scheduled(&mut estimates, Duration::ZERO);
         estimates.map(|estimate| (estimate.objects, estimate.scheduled))
+    }
+
+    #[test]
+    fn a_unit_can_be_left_out_by_its_client_alone() {
+        let mut load = Load::default();
+        let shares = vec![(PathId(0), 500), (PathId(1), 20)];
+        let unit = load.schedule(1, shares, Duration::ZERO, None).unwrap();
+        load.schedule(2, vec![(PathId(1), 7)], Duration::ZERO, None).unwrap();
+        let without = |client, unit| {
+            let mut estimates = [PathEstimate::default(); 2];
+            load.add_scheduled(&mut estimates, Duration::ZERO);
+            load.leave_out(client, unit, &mut estimates);
+            estimates.map(|estimate| (estimate.objects, estimate.scheduled))
+        };
+        assert_eq!(without(1, unit), [(0, 0), (1, 7)]);
+        assert_eq!(without(2, unit), [(1, 500), (2, 27)]);
+        assert_eq!(without(1, unit + 9), [(1, 500), (2, 27)]);
     }
 
     #[test]

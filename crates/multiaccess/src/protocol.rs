@@ -76,6 +76,9 @@ pub struct Ask {
     /// Then the decision has one part, which is to, and else neither ways nor parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under_way: Option<UnderWay>,
+    /// It is what is left of this unit, which is tracked: that is not in its own way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_of: Option<u64>,
 }
 
 /// An open connection of a client.
@@ -285,6 +288,9 @@ pub struct Way {
     /// costs no money. Who asks for less first, to learn a size, waits longer for the rest than that takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip: Option<u64>,
+    /// How many bytes may be on their way over its network at once, by estimate. More may be lost before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holds: Option<u64>,
     /// When the unit would be complete, in milliseconds from now, if that was reckoned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completes_ms: Option<f64>,

@@ -66,6 +66,7 @@ mod problem;
 mod pseudonym;
 mod recent;
 mod rewound;
+mod rooms;
 mod secured;
 mod sending;
 mod serve;
@@ -92,6 +93,7 @@ use intercepted::Intercepting;
 use origins::Origins;
 use pseudonym::Pseudonym;
 use recent::Recent;
+use rooms::Rooms;
 use secured::Secured;
 use sizes::Sizes;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -146,6 +148,8 @@ struct Proxy {
     settings: HttpSettings,
     /// For all that is fetched ahead of its reader.
     budget: Arc<Budget>,
+    /// Of the networks, for what is asked for first.
+    rooms: Arc<Rooms>,
     /// Its name in `Via`, which no other proxy has.
     pseudonym: Pseudonym,
     /// Servers that have no ranges, or none that can be put together.
@@ -232,6 +236,7 @@ impl Proxy {
         Self {
             origins: Origins::new(upstream, turns(&settings)),
             budget: Budget::new(settings.windows),
+            rooms: Arc::default(),
             settings,
             pseudonym: Pseudonym::new(format!("whimbrel-{random:016x}")),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
@@ -253,6 +258,7 @@ impl Proxy {
                 Arc::clone(self.origins.networks()),
             ),
             budget: Arc::clone(&self.budget),
+            rooms: Arc::clone(&self.rooms),
             settings: self.settings.clone(),
             pseudonym: Pseudonym::new(INSIDE),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),

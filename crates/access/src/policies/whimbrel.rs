@@ -21,7 +21,8 @@ pub(super) use settings::Settings;
 ///    grown. Not so where it is as near as home. A path that costs money must be worth it.
 /// 3. A unit that is large enough is split between the best ways of two paths where all of it is there
 ///    earlier. Not so where units of more bytes are scheduled on one of them, however much of these has come:
-///    its part would come at their expense, and each part more is a burst more in that path's queue.
+///    its part would come at their expense, and each part more is a burst more in that path's queue. What a
+///    lost packet of that costs, a round trip, has to be saved at least.
 /// 4. When something has become free, the end of what still has far to go moves there.
 struct Whimbrel {
     settings: Settings,
@@ -210,12 +211,16 @@ impl Whimbrel {
             return;
         }
         let mut earliest = self.deadline(case, best.completes);
+        let round_trip = |path| case.estimate(path).srtt_min.unwrap_or(Seconds::ZERO);
         let fits = |way: &&Way| {
             let costs_nothing_new = !case.is_reserve(way.path) || case.is_reserve(best.path);
-            let is_other = way.path != best.path && !is_busy(way.path);
+            let is_other = way.path != best.path && case.estimate(way.path).scheduled == 0;
             is_other && costs_nothing_new && case.handicap(way.path) == Seconds::ZERO
         };
         for other in ways.iter().flatten().filter(fits) {
+            // One packet of the burst that is lost takes so long.
+            let lost = round_trip(best.path).max(round_trip(other.path));
+            earliest = earliest.min(best.completes - lost);
             for share in SHARES {
                 let second = (size as f64 * share) as u64;
                 let parts = [

@@ -37,6 +37,22 @@ impl Client {
         self.route_by(host, port, ask).await
     }
 
+    /// The same for what is left of a message that counts as scheduled already, by this number: in parts, or in
+    /// one. What it was to be until now is not in its way.
+    ///
+    /// # Errors
+    /// As [`Client::route`].
+    pub async fn route_rest(
+        &self,
+        host: &str,
+        port: u16,
+        intents: Intents,
+        connections: Vec<OpenConnection>,
+        left_of: Option<u64>,
+    ) -> Result<Option<Verdict>, ClientError> {
+        self.route_by(host, port, Ask { intents, connections, track: true, left_of, ..Ask::default() }).await
+    }
+
     /// The same for a message that comes whole and of which it is not said that it goes: it does not count as
     /// scheduled.
     ///
@@ -86,8 +102,9 @@ impl Client {
     }
 
     /// Asks whether the end of a message that is under way should come another way: `intents` say how much is
-    /// left of it, and `connections` list the one that it is on. The part of the decision is what should, and
-    /// it counts as scheduled like a unit of its own. `None`: all of it stays, or nobody answers.
+    /// left of it, or of a part of the unit `left_of`, and `connections` list the one that it is on. The part
+    /// of the decision is what should, and it counts as scheduled like a unit of its own. `None`: all of it
+    /// stays, or nobody answers.
     pub async fn reconsider(
         &self,
         host: &str,
@@ -95,9 +112,10 @@ impl Client {
         intents: Intents,
         connections: Vec<OpenConnection>,
         under_way: UnderWay,
+        left_of: Option<u64>,
     ) -> Option<Verdict> {
         let (to, under_way) = (Some(target(host, port)), Some(under_way));
-        let ask = Ask { intents, to, connections, track: true, under_way, ..Ask::default() };
+        let ask = Ask { intents, to, connections, track: true, under_way, left_of, ..Ask::default() };
         match self.ask(ask).await {
             Ok(verdict) => (!verdict.parts.is_empty()).then_some(verdict),
             Err(error) => {

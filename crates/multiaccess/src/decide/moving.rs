@@ -2,8 +2,12 @@
 
 use crate::protocol::UnderWay;
 use whimbrel_access::{
-    Analytic, Choice, ConnectionId, Decision, Forecast, Part, PathId, Policy, Seconds, Situation,
+    Analytic, BytesPerSecond, Choice, ConnectionId, Decision, Forecast, Part, PathId, Policy, Seconds,
+    Situation,
 };
+
+/// What takes less than this share of the time is much faster.
+const MUCH_SLOWER: f64 = 0.5;
 
 /// Asks the policy. The decision stays empty if all of it stays where it is.
 pub(super) fn reconsider(
@@ -22,11 +26,22 @@ pub(super) fn reconsider(
         completes: situation.now + Seconds::from_millis(asked.completes_ms),
     };
     let forecast = Analytic::new(*situation, policy.sharing(), 0);
-    let mut elsewhere = Elsewhere { forecast, situation, from: path(situation, Choice::Reuse(connection)) };
+    let on = path(situation, Choice::Reuse(connection));
+    let from = on.filter(|path| !has_more_to_give(situation, *path, &under_way));
+    let mut elsewhere = Elsewhere { forecast, situation, from };
     policy.reconsider(&under_way, situation, &mut elsewhere, decision);
 }
 
-/// Foretells nothing for the path that the unit is on: a second connection there has no more to give.
+/// Whether a second connection on the path of the unit may bring more than the one that it is on, of which
+/// losses have made the window small: it comes much slower than the path carries, which nobody else uses.
+fn has_more_to_give(situation: &Situation<'_>, path: PathId, under_way: &whimbrel_access::UnderWay) -> bool {
+    let Some(estimate) = situation.paths.get(path.index()) else { return false };
+    let takes = under_way.completes - situation.now;
+    let is_slow = |best: BytesPerSecond| best.time_for(under_way.left as f64) < takes * MUCH_SLOWER;
+    estimate.scheduled == 0 && estimate.down.best.is_some_and(is_slow)
+}
+
+/// Foretells nothing for the path that the unit is on, unless that has more to give.
 struct Elsewhere<'a> {
     forecast: Analytic<'a>,
     situation: &'a Situation<'a>,

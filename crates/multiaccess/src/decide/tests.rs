@@ -90,7 +90,7 @@ fn an_open_connection_is_used_again_where_that_is_earlier() {
     assert_eq!((verdict.ways[0].reuse, verdict.ways[0].completes_ms), (Some(4), Some(21.0)));
     assert_eq!(verdict.problems, ["connection 5 is from 10.9.9.9, which no interface has any more"]);
     // So much comes in 20 ms; the other network costs money, and who asks for much there must say so.
-    assert_eq!(verdict.ways[0].round_trip, Some(20_000));
+    assert_eq!((verdict.ways[0].round_trip, verdict.ways[0].holds), (Some(20_000), Some(100_000)));
     let large = Ask { connections: question.connections.clone(), ..ask("size-received=1000000") };
     let large = decided(&mut decider("eaf"), &two(), &large);
     assert_eq!((large.ways[0].reuse, large.ways[0].round_trip), (Some(9), None));
@@ -168,52 +168,39 @@ fn asymmetric() -> Paths {
     ])
 }
 
-/// The bytes of the parts over each path; all over the first way's if there are none.
-fn bytes(verdict: &Verdict, interface: &str, size: u64) -> u64 {
-    match verdict.parts.is_empty() {
-        true => {
-            if verdict.ways[0].interface == interface {
-                size
-            } else {
-                0
-            }
-        }
-        false => {
-            let mine = verdict.parts.iter().filter(|part| part.way.interface == interface);
-            mine.map(|part| part.bytes).sum()
-        }
-    }
-}
-
 #[test]
 fn each_part_of_a_message_is_scheduled_on_its_own_path() {
     let (mut decider, paths) = (decider("whimbrel"), asymmetric());
-    // The rest of an object of 100 KB. Its first part came over the near path, where a connection is open.
-    let size = 86_000;
+    // Its first part came over the near path, where a connection is open.
     let open = OpenConnection { id: 1, source: IpAddr::from([192, 168, 1, 10]), scheduled: 0 };
-    let question = Ask { track: true, connections: vec![open], ..ask("size-received=86000") };
-    let verdicts: Vec<Verdict> = (0..32).map(|_| decided(&mut decider, &paths, &question)).collect();
-    let shares: Vec<(u64, u64)> =
-        verdicts.iter().map(|one| (bytes(one, "far", size), bytes(one, "near", size))).collect();
-    // Alone it takes 200 + 34.4 ms over the far path; 217.2 with one half of it over the near one, where that
-    // takes 10 + 172.
-    assert_eq!((verdicts[0].ways[0].completes_ms, shares[0]), (Some(234.4), (43_000, 43_000)));
-    // With 43 000 bytes before it on each: 251.6 alone, and 200 + 43.0 with a quarter over the near path,
-    // where it has half of the rate: 10 + 172. With one half it would be 10 + 344.
-    assert_eq!((verdicts[1].ways[0].completes_ms, shares[1]), (Some(251.6), (64_500, 21_500)));
-    // 277.4 alone. More is scheduled on the far path (107 500) than it has: it is not split.
-    assert_eq!((verdicts[2].ways[0].completes_ms, shares[2]), (Some(277.4), (86_000, 0)));
-    // So it goes on until a whole one is earlier over the near path: after 612 ms there, behind 64 500 bytes,
-    // and after 621.4 over the far one.
-    let near: Vec<usize> = (2..32).filter(|n| shares[*n].1 > 0).collect();
-    assert_eq!((near, verdicts[12].ways[0].completes_ms), (vec![12, 23], Some(612.0)));
-    // The near path carries what it can while the far one is at work: 236 500 bytes, which take 0.95 s,
-    // beside 2 515 500, which take 200 ms and 1.0 s.
-    assert_eq!(shares.iter().map(|(_, near)| near).sum::<u64>(), 236_500);
-    for unit in 1..=32 {
-        assert!(decider.load.done(1, unit));
+    let question =
+        |bytes: u64| Ask { track: true, connections: vec![open], ..ask(&format!("size-received={bytes}")) };
+    let scheduled = |decider: &Decider| {
+        let mut estimates = paths.estimates().to_vec();
+        decider.load.add_scheduled(&mut estimates, Duration::ZERO);
+        [3, 7].map(|index| {
+            let (path, _) = paths.present().find(|(_, known)| known.index == index).unwrap();
+            estimates[path.index()].scheduled
+        })
+    };
+    // Alone 8.6 MB take 200 + 3440 ms over the far path; 200 + 3225 with a sixteenth over the near one, where
+    // that takes 10 + 2150.
+    let large = decided(&mut decider, &paths, &question(8_600_000));
+    let parts: Vec<_> = large.parts.iter().map(|part| (part.way.interface.as_str(), part.bytes)).collect();
+    assert_eq!(parts, [("far", 8_062_500), ("near", 537_500)]);
+    assert_eq!(large.ways[0].completes_ms, Some(3640.0));
+    assert_eq!(scheduled(&decider), [537_500, 8_062_500]);
+    // Nothing is put before what is under way on the near path.
+    let next = decided(&mut decider, &paths, &question(8_600_000));
+    assert_eq!((next.parts.len(), next.ways[0].interface.as_str()), (0, "far"));
+    assert_eq!(scheduled(&decider), [537_500, 16_662_500]);
+    // In two parts 86 KB would be there 17 ms earlier: what a lost packet of the second costs is more.
+    for unit in [large.unit, next.unit] {
+        assert!(decider.load.done(1, unit.unwrap()));
     }
-    assert_eq!(decided(&mut decider, &paths, &question).parts, verdicts[0].parts);
+    assert_eq!(decided(&mut decider, &paths, &question(86_000)).parts, []);
+    assert!(decider.load.done(1, 3));
+    assert_eq!(decided(&mut decider, &paths, &question(8_600_000)).parts, large.parts);
 }
 
 /// An object of which so much is left, which comes over the near path until then.
@@ -243,16 +230,24 @@ fn what_is_under_way_stays_where_that_is_soonest_and_with_policies_that_have_no_
     // The first byte would be there after two round trips, of 200 ms.
     let soon = decided(&mut decider("whimbrel"), &asymmetric(), &under_way(100_000, 150.0));
     assert!(soon.parts.is_empty(), "{soon:?}");
-    // Beside the connection that it is on there is no other path.
-    let alone = of(vec![interface(
-        3,
-        "near",
-        [192, 168, 1, 10],
-        PathEstimate::known(Seconds(0.01), BytesPerSecond(1e7)),
-    )]);
     let late = under_way(2_000_000, 8000.0);
-    assert!(decided(&mut decider("whimbrel"), &alone, &late).parts.is_empty());
     assert!(decided(&mut decider("eaf"), &asymmetric(), &late).ways.is_empty());
+}
+
+#[test]
+fn what_is_slow_on_a_path_that_nobody_else_uses_moves_to_another_connection_there() {
+    let near = PathEstimate::known(Seconds(0.01), BytesPerSecond(1e7));
+    let alone = of(vec![interface(3, "near", [192, 168, 1, 10], near)]);
+    let mut decider = decider("whimbrel");
+    // The path carries it in 200 ms. By 400 it comes as fast as it may be expected to.
+    assert!(decided(&mut decider, &alone, &under_way(2_000_000, 390.0)).parts.is_empty());
+    let scheduled = Ask { track: true, ..ask("size-received=5000") };
+    let scheduled = decided(&mut decider, &alone, &scheduled).unit;
+    let moves = |decider: &mut Decider, left_of| {
+        decided(decider, &alone, &Ask { left_of, ..under_way(2_000_000, 8000.0) }).parts.len()
+    };
+    assert_eq!(moves(&mut decider, None), 0, "something else comes there");
+    assert_eq!(moves(&mut decider, scheduled), 1, "that is the unit itself");
 }
 
 #[test]

@@ -81,6 +81,11 @@ impl Decided {
         comes.map_or(least, |bytes| bytes.min(most).max(least))
     }
 
+    /// How many bytes the network of the best route holds at once.
+    pub(super) fn holds(&self) -> Option<u64> {
+        self.routes.first()?.way.holds
+    }
+
     /// The network of the best route; it has no name where nobody chose it.
     pub(super) fn network(&self) -> &str {
         self.routes.first().map_or("", |route| &route.way.interface)
@@ -109,6 +114,11 @@ impl Route {
 }
 
 impl Unit {
+    /// Its number with the manager.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.number
+    }
+
     /// Tells the manager that all of it has come, and was read as it came.
     pub(super) fn came(mut self) {
         let report = Report { came: self.number.take(), ..Report::default() };

@@ -13,6 +13,7 @@ use super::moving::Sent;
 use super::object::{Described, Object};
 use super::origins::Lease;
 use super::problem::Problem;
+use super::rooms::Room;
 use super::speaker::Coming;
 use super::validator::{Span, Validator};
 use super::{Proxy, passing};
@@ -85,6 +86,8 @@ pub(super) struct Download {
     decided: Decided,
     /// For so many bytes its first part was decided.
     decided_for: u64,
+    /// The network of its first part holds so many at once.
+    holds: Option<u64>,
     /// What the two know of each other that ask for it.
     pair: Arc<Mutex<Pair>>,
     /// Another network is looked for while it is passed on whole: one alone led to the server when it was
@@ -98,7 +101,8 @@ impl Download {
     /// On the heap: it goes from hand to hand.
     pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
         let (decided, pair, began) = (Decided::default(), Arc::default(), Instant::now());
-        Box::new(Self { proxy, to, head, decided, decided_for: 0, pair, looks_for_others: false, began })
+        let (decided_for, holds, looks_for_others) = (0, None, false);
+        Box::new(Self { proxy, to, head, decided, decided_for, holds, pair, looks_for_others, began })
     }
 
     /// Gives the answer for the client.
@@ -127,8 +131,7 @@ impl Download {
     /// How many of so many first bytes are to be expected: if each object counted as large, the small ones of
     /// a page would be sent away from a network that they would hardly fill.
     fn expected(&self, step: u64) -> u64 {
-        let largest = self.proxy.sizes.largest(&self.to);
-        largest.map_or(step, |largest| largest.clamp(1, step))
+        self.proxy.sizes.average(&self.to, step).map_or(step, |average| average.clamp(1, step))
     }
 
     /// Whether the server has tiny objects alone, as far as is known: the fields of a range would be a part
@@ -152,7 +155,9 @@ impl Download {
         let step = first.bytes;
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
+        self.holds = self.decided.holds();
         let lease = self.lease(step).await?;
+        let room = self.room(&lease).await;
         if self.is_over() {
             // The connection is left for another object.
             lease.release();
@@ -169,7 +174,7 @@ impl Download {
         };
         let (answer, lease) = ask(proxy, to, &expected, lease, &mut request).await?;
         match answer.status() {
-            StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease, first).await,
+            StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease, first, room).await,
             // There is no first byte in an object of none.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 drop((answer, lease));
@@ -214,9 +219,11 @@ impl Download {
         if !self.moves_to(decided.network()) {
             return Ok(lease);
         }
+        let holds = decided.holds();
         match lease_for(&self.proxy, &self.to, &known, &mut decided).await {
             Ok(other) => {
                 lease.release();
+                self.holds = holds;
                 Ok(other)
             }
             Err(error) => {
@@ -224,6 +231,13 @@ impl Download {
                 Ok(lease)
             }
         }
+    }
+
+    /// Waits until what is to be expected of its first part fits on the network of its connection.
+    async fn room(&self, lease: &Lease) -> Option<Room> {
+        let network = lease.by()?.interface.as_deref()?;
+        let bytes = self.expected(self.proxy.settings.first_step);
+        self.proxy.rooms.take(network, self.holds, bytes).await
     }
 
     /// Asks for the whole object at once, the way that was decided.
@@ -250,6 +264,7 @@ impl Download {
         answer: Response<Coming>,
         mut lease: Lease,
         asked: First,
+        room: Option<Room>,
     ) -> Result<Response<Body>, Problem> {
         let (mut head, body) = answer.into_parts();
         let length = fields::check_answer(&head.headers)?;
@@ -273,8 +288,9 @@ impl Download {
             return self.pass_all(Response::from_parts(head, body), lease, validator);
         }
         let first = match usable {
-            Some(span) => self.read_first(body, span.len(), &lease).await,
+            Some(span) => self.read_first(body, span.len(), &lease, room).await,
             None => {
+                drop(room);
                 self.proxy.without_ranges.put(&self.to, ());
                 None
             }
@@ -343,13 +359,20 @@ impl Download {
     }
 
     /// Reads exactly so many bytes. `None`: they did not come.
-    async fn read_first(&self, mut body: Coming, length: u64, lease: &Lease) -> Option<Bytes> {
+    async fn read_first(
+        &self,
+        mut body: Coming,
+        length: u64,
+        lease: &Lease,
+        mut room: Option<Room>,
+    ) -> Option<Bytes> {
         let length = usize::try_from(length).ok()?;
         let mut first = BytesMut::with_capacity(length);
         let reading = async {
             while let Some(frame) = body.frame().await {
                 let Ok(bytes) = frame.ok()?.into_data() else { continue };
                 lease.moved();
+                room.iter_mut().for_each(|room| room.came(bytes.len() as u64));
                 if first.len() + bytes.len() > length {
                     return None;
                 }
@@ -386,7 +409,7 @@ impl Download {
     }
 
     fn object(self: Box<Self>, validator: Validator, total: u64, may_split: bool) -> Object {
-        let late = self.late();
+        let (late, usual) = (self.late(), self.usual());
         let Self { proxy, to, head, .. } = *self;
         Object::new(Described {
             origins: Arc::clone(&proxy.origins),
@@ -400,6 +423,7 @@ impl Download {
             may_split,
             stall: proxy.settings.stall,
             late,
+            usual,
         })
     }
 }

@@ -142,7 +142,8 @@ async fn round(
 ) -> String {
     let mut decided = decided;
     // It counts as scheduled for as long as this goes on.
-    let unit = decided.unit.take();
+    let scheduled = decided.unit.take();
+    let unit = scheduled.as_ref().and_then(Unit::number);
     let mut team = Team {
         object: Arc::clone(object),
         assembly: Arc::clone(assembly),
@@ -152,14 +153,15 @@ async fn round(
         at_work: HashMap::new(),
         alone: None,
         pace: Pace::default(),
+        unit,
         units: Vec::new(),
-        lost: Lost::default(),
+        lost: Lost::of(unit),
     };
     team.begin(decided);
     let why = team.run().await;
     // Without memory it comes as its reader takes it.
     if assembly.left() == 0 && !assembly.is_in_one() {
-        unit.into_iter().for_each(Unit::came);
+        scheduled.into_iter().for_each(Unit::came);
     }
     why
 }
@@ -177,6 +179,8 @@ struct Team {
     /// How another connection is made beside that of a worker that began alone.
     alone: Option<(String, Candidate)>,
     pace: Pace,
+    /// What was decided first, with the manager.
+    unit: Option<u64>,
     /// What has moved counts as scheduled for as long as this is there.
     units: Vec<Unit>,
     lost: Lost,

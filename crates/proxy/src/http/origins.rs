@@ -87,6 +87,11 @@ impl Lease {
         self.unit.iter().for_each(|unit| unit.resize(bytes));
     }
 
+    /// What counts as scheduled for the message, with the manager.
+    pub(super) fn unit(&self) -> Option<u64> {
+        self.unit.as_ref().and_then(Unit::number)
+    }
+
     /// Something of the message came.
     pub(super) fn moved(&self) {
         if let Some(turn) = &self.turn {
@@ -184,6 +189,21 @@ impl Origins {
             Some(client) => Box::pin(self.ask(client, to, intents, may_split, self.offers(to))).await,
             None => Ok(Decided::default()),
         }
+    }
+
+    /// Asks which way the rest of a message is to go that counts as this unit until now, in parts or in one.
+    pub(super) async fn decide_rest(
+        self: &Arc<Self>,
+        to: &Destination,
+        left: u64,
+        unit: Option<u64>,
+    ) -> Result<Decided, UpstreamError> {
+        let Some(client) = self.upstream.manager(to) else { return Ok(Decided::default()) };
+        let (asked, offers) = (Instant::now(), self.offers(to));
+        let (intents, open) = (Intents::receive(left), offers.iter().map(|offer| offer.open).collect());
+        let routed = client.route_rest(to.host(), to.port(), intents, open, unit).await;
+        let verdict = routed.map_err(|error| unreached(to, error))?;
+        Ok(verdict.map_or_else(Decided::default, |verdict| Decided::of(verdict, asked, &offers, client)))
     }
 
     /// Asks which way a message would go that has another one already. It does not count as scheduled.

@@ -46,13 +46,16 @@ impl Sizes {
         self.news.notify_waiters();
     }
 
-    /// The most bytes to expect of the server's next object: as many as the largest of its last ones has.
-    /// Where too little is known of it, of those of all servers. `None`: that is too little too.
-    pub(super) fn largest(&self, server: &Destination) -> Option<u64> {
-        self.largest_of(server).or_else(|| self.any().largest(LEAST))
+    /// How many of so many first bytes are to be expected of the server's next object: as many as its last
+    /// ones have on average. Where too little is known of it, those of all servers. `None`: that is too little
+    /// too.
+    pub(super) fn average(&self, server: &Destination, most: u64) -> Option<u64> {
+        let of = self.servers.of(server).and_then(|last| last.average(most));
+        of.or_else(|| self.any().average(most))
     }
 
-    /// The same, of this server alone.
+    /// The most bytes to expect of the server's next object: as many as the largest of its last ones has.
+    /// `None`: too little is known of it.
     pub(super) fn largest_of(&self, server: &Destination) -> Option<u64> {
         self.servers.of(server).and_then(|last| last.largest(LEAST))
     }
@@ -81,6 +84,13 @@ impl Last {
         self
     }
 
+    /// How many of so many first bytes they have on average.
+    fn average(&self, most: u64) -> Option<u64> {
+        let known = self.bytes.iter().take(self.seen);
+        let sum: u64 = known.map(|bytes| (*bytes).min(most)).sum();
+        (self.seen >= LEAST).then(|| sum / self.seen.min(KEPT) as u64)
+    }
+
     /// The largest, if at least so many are known: where one of many is large, waiting behind it on a slow
     /// network costs more than the way round.
     fn largest(&self, least: usize) -> Option<u64> {
@@ -98,6 +108,15 @@ mod tests {
     }
 
     #[test]
+    fn the_average_of_the_last_eight_is_expected_and_no_more_of_any_than_was_asked_about() {
+        let average = |sizes: &[u64]| sizes.iter().copied().fold(Last::default(), Last::after).average(100);
+        assert_eq!(average(&[10; 3]), None);
+        assert_eq!(average(&[10, 20, 30, 40]), Some(25));
+        assert_eq!(average(&[10, 20, 30, 4000]), Some(40));
+        assert_eq!(average(&[1000, 1000, 8, 8, 8, 8, 8, 8, 8, 8]), Some(8));
+    }
+
+    #[test]
     fn the_largest_of_the_last_eight_is_expected_once_four_are_known() {
         assert_eq!(after([1000; 3]), None);
         assert_eq!(after([1000, 2000, 1000, 1000]), Some(2000));
@@ -110,13 +129,15 @@ mod tests {
         let sizes = Sizes::new(4, Duration::from_secs(60));
         let server = |n: u16| Destination::new("example.org", n).unwrap();
         (1..=3).for_each(|n| sizes.learn(&server(n), u64::from(n)));
-        assert_eq!((sizes.largest(&server(9)), sizes.hint(&server(9))), (None, None));
-        assert_eq!((sizes.largest(&server(2)), sizes.hint(&server(2))), (None, None));
+        let average = |n| sizes.average(&server(n), 8);
+        assert_eq!([average(9), sizes.hint(&server(9)), average(2), sizes.hint(&server(2))], [None; 4]);
         sizes.learn(&server(1), 10);
         assert_eq!(sizes.hint(&server(1)), Some(10));
-        assert_eq!((sizes.largest(&server(9)), sizes.largest(&server(2))), (Some(10), Some(10)));
+        // (1 + 2 + 3 + 8) / 4.
+        assert_eq!((average(9), average(2)), (Some(3), Some(3)));
         (0..4).for_each(|_| sizes.learn(&server(2), 5));
-        assert_eq!((sizes.largest(&server(2)), sizes.largest(&server(9))), (Some(5), Some(10)));
+        // (2 + 5 + 5 + 5 + 5) / 5, and (1 + 2 + 3 + 8 + 5 + 5 + 5 + 5) / 8.
+        assert_eq!((average(2), average(9)), (Some(4), Some(4)));
         assert_eq!(sizes.largest_of(&server(1)), None);
     }
 }

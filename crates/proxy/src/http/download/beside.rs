@@ -51,6 +51,7 @@ impl Download {
             head,
             decided,
             decided_for,
+            holds: None,
             pair,
             looks_for_others: false,
             began: self.began,
@@ -92,6 +93,11 @@ impl Download {
     /// How long after it was asked for an object of the server is late.
     pub(super) fn late(&self) -> Duration {
         self.proxy.answers.of(&self.to).map_or(UNKNOWN, |answers| answers.late())
+    }
+
+    /// How long after it was asked for an object of the server begins to come at most, by the last ones.
+    pub(super) fn usual(&self) -> Duration {
+        self.proxy.answers.of(&self.to).map_or(UNKNOWN, |answers| answers.slowest())
     }
 
     /// Waits until the object is to be asked for over another network too, which is the one that this goes

@@ -44,13 +44,13 @@ pub(super) fn begin(object: &Object, lease: &Lease) -> Option<Late> {
         return None;
     }
     let found = Arc::<Found>::default();
-    let looking = look(Arc::clone(object), network, Arc::clone(&found));
+    let looking = look(Arc::clone(object), network, lease.unit(), Arc::clone(&found));
     let task = tokio::spawn(FutureExt::boxed(looking));
     Some(Late::new(found, task.abort_handle()))
 }
 
 /// Asks the manager until it wants the rest in parts over several networks, or too little is left.
-async fn look(object: Arc<Described>, network: String, found: Arc<Found>) {
+async fn look(object: Arc<Described>, network: String, unit: Option<u64>, found: Arc<Found>) {
     let mut pause = LOOK;
     loop {
         tokio::time::sleep(pause).await;
@@ -62,7 +62,7 @@ async fn look(object: Arc<Described>, network: String, found: Arc<Found>) {
         if !object.budget.has(object.window) {
             continue;
         }
-        let decided = object.origins.decide(&object.to, Intents::receive(left), true).await;
+        let decided = object.origins.decide_rest(&object.to, left, unit).await;
         let Ok(decided) = decided else { continue };
         let other = decided.parts.iter().map(|part| &part.route).find(|route| route.way.interface != network);
         let Some(other) = other.filter(|_| decided.parts.len() > 1).cloned() else { continue };

@@ -37,6 +37,8 @@ const TRIED: Duration = LOST;
 /// The networks of an object, and the search for those that were lost.
 #[derive(Default)]
 pub(super) struct Lost {
+    /// What counts as scheduled for the object, with the manager.
+    unit: Option<u64>,
     /// `None` where nobody tells of networks.
     present: watch::Sender<Option<Present>>,
     /// As many as a manager knows: few.
@@ -85,6 +87,11 @@ impl Losses {
 }
 
 impl Lost {
+    /// Of an object that counts as this unit.
+    pub(super) fn of(unit: Option<u64>) -> Self {
+        Self { unit, ..Self::default() }
+    }
+
     /// It is heard of which networks there are.
     pub(super) fn hear(&mut self, present: Option<Present>) {
         self.present.send_replace(present);
@@ -150,6 +157,7 @@ impl Lost {
         }
         let by = known.by.clone();
         let search = Search {
+            unit: self.unit,
             object: Arc::clone(object),
             assembly: Arc::clone(assembly),
             network: network.to_owned(),
@@ -205,6 +213,8 @@ enum Knocked {
 
 /// The search for a network.
 struct Search {
+    /// What counts as scheduled for the object, with the manager.
+    unit: Option<u64>,
     object: Arc<Described>,
     assembly: Arc<Assembly>,
     network: String,
@@ -266,7 +276,7 @@ impl Search {
 
     /// The way over this network, if the manager wants a part of so many bytes to come over it.
     async fn wanted(&self, left: u64) -> Option<Route> {
-        let decided = self.object.origins.decide(&self.object.to, Intents::receive(left), true).await.ok()?;
+        let decided = self.object.origins.decide_rest(&self.object.to, left, self.unit).await.ok()?;
         let mut routes = decided.parts.into_iter().map(|part| part.route);
         routes.find(|route| route.way.interface == self.network)
     }

@@ -14,12 +14,13 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const ANSWER: Duration = Duration::from_secs(1);
 
 impl Origins {
-    /// Asks about a range that is under way, and will be complete after so long if nothing changes. `None`:
-    /// all of it stays; else the decision has parts.
+    /// Asks about a range that is under way, of this unit, and will be complete after so long if nothing
+    /// changes. `None`: all of it stays; else the decision has parts.
     pub(in crate::http) async fn reconsider(
         &self,
         to: &Destination,
         longest: &Longest,
+        unit: Option<u64>,
         completes: Duration,
     ) -> Option<Decided> {
         let client = self.upstream.manager(to)?;
@@ -33,7 +34,7 @@ impl Origins {
         let completes_ms = completes.min(LONGEST).as_secs_f64() * 1000.0;
         let under_way = UnderWay { connection: on.id, completes_ms };
         let intents = Intents::receive(longest.left);
-        let asking = client.reconsider(to.host(), to.port(), intents, open, under_way);
+        let asking = client.reconsider(to.host(), to.port(), intents, open, under_way, unit);
         let verdict = tokio::time::timeout(ANSWER, asking).await.ok().flatten()?;
         Some(Decided::of(verdict, asked, &offers, client))
     }

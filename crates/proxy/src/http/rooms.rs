@@ -1,0 +1,178 @@
+//! Room on networks: how much is asked for over one at a time.
+//!
+//! A server sends the first packets of an answer at once. Those of three small objects together overflow the
+//! queue before a slow network that is near. Where the last packets of an object are lost nothing but a timer
+//! tells, and that is longer than the object takes. So what does not fit waits here instead of there.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// Networks with room, at once. What goes over others does not wait.
+const MOST: usize = 64;
+/// What has waited for so long goes on: a server may think for longer than its answer takes. About what a
+/// network needs to carry all that it holds.
+const LONGEST: Duration = Duration::from_millis(150);
+
+/// What the head of an answer takes, about.
+const HEAD: u64 = 400;
+/// The headers of a packet of 1500 bytes are about this part of what it brings.
+const HEADERS: u64 = 24;
+
+/// All networks.
+#[derive(Default)]
+pub(super) struct Rooms(Mutex<HashMap<String, Arc<Network>>>);
+
+/// A network.
+#[derive(Default)]
+struct Network {
+    /// How many bytes have been asked for and have not come, headers included.
+    under_way: AtomicU64,
+    /// Those who wait, in order.
+    queue: tokio::sync::Mutex<()>,
+    freed: Notify,
+}
+
+/// Room for so many bytes, until this is dropped.
+pub(super) struct Room {
+    network: Arc<Network>,
+    bytes: u64,
+}
+
+impl Rooms {
+    /// Waits until an answer of so many bytes fits on this network, which holds so many at once, or it has
+    /// waited for long. What is alone there always fits. `None`: nobody knows what it holds. Cancel-safe.
+    pub(super) async fn take(&self, network: &str, holds: Option<u64>, bytes: u64) -> Option<Room> {
+        let (network, holds, bytes) = (self.of(network)?, holds?, with_headers(bytes).saturating_add(HEAD));
+        if timeout(LONGEST, network.fits(holds, bytes)).await.is_err() {
+            network.under_way.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Some(Room { network, bytes })
+    }
+
+    fn of(&self, name: &str) -> Option<Arc<Network>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST && !known.contains_key(name) {
+            known.retain(|_, network| Arc::strong_count(network) > 1);
+        }
+        if known.len() >= MOST && !known.contains_key(name) {
+            return None;
+        }
+        Some(Arc::clone(known.entry(name.to_owned()).or_default()))
+    }
+}
+
+impl Network {
+    /// Waits until they fit, and takes their room.
+    async fn fits(&self, holds: u64, bytes: u64) {
+        let _first = self.queue.lock().await;
+        loop {
+            let freed = self.freed.notified();
+            let taken = self.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |under_way| {
+                let all = under_way.saturating_add(bytes);
+                (under_way == 0 || all <= holds).then_some(all)
+            });
+            if taken.is_ok() {
+                return;
+            }
+            freed.await;
+        }
+    }
+}
+
+impl Room {
+    /// So many bytes have come.
+    pub(super) fn came(&mut self, bytes: u64) {
+        let freed = with_headers(bytes).min(self.bytes);
+        self.bytes -= freed;
+        self.network.under_way.fetch_sub(freed, Ordering::Relaxed);
+        self.network.freed.notify_one();
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.came(self.bytes);
+    }
+}
+
+fn with_headers(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / HEADERS)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use futures_util::{FutureExt, poll};
+    use std::time::Instant;
+
+    /// Takes room on a network that holds the answers of 25 of these.
+    async fn take(rooms: &Rooms, network: &str, bytes: u64) -> Room {
+        rooms.take(network, Some(26_900), bytes * 1000).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_waits_until_something_has_come() {
+        let rooms = Rooms::default();
+        let first = take(&rooms, "wlan0", 10).now_or_never().unwrap();
+        let second = take(&rooms, "wlan0", 10).now_or_never().unwrap();
+        let elsewhere = take(&rooms, "usb0", 1000).now_or_never();
+        assert!(elsewhere.is_some(), "what is alone always fits");
+        let mut third = Box::pin(take(&rooms, "wlan0", 10));
+        assert!(poll!(&mut third).is_pending());
+        drop(first);
+        let mut third = third.now_or_never().unwrap();
+        let mut fourth = Box::pin(take(&rooms, "wlan0", 8));
+        assert!(poll!(&mut fourth).is_pending());
+        third.came(4000);
+        let fourth = fourth.now_or_never().unwrap();
+        drop((second, third, fourth));
+        assert_eq!(rooms.of("wlan0").unwrap().under_way.load(Ordering::Relaxed), 0);
+        assert!(rooms.take("wlan0", None, 10).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_has_waited_for_long_enough_goes_on_and_counts() {
+        let rooms = Rooms::default();
+        let first = take(&rooms, "wlan0", 20).await;
+        let began = Instant::now();
+        let second = take(&rooms, "wlan0", 20).await;
+        assert!(began.elapsed() >= LONGEST);
+        drop(first);
+        assert!(take(&rooms, "wlan0", 6).now_or_never().is_none());
+        drop(second);
+    }
+
+    #[tokio::test]
+    async fn they_get_room_in_the_order_in_which_they_came_and_who_left_holds_nobody_up() {
+        let rooms = Rooms::default();
+        let first = take(&rooms, "wlan0", 25).await;
+        let mut leaves = Box::pin(take(&rooms, "wlan0", 25));
+        assert!(poll!(&mut leaves).is_pending());
+        let (mut large, mut small) =
+            (Box::pin(take(&rooms, "wlan0", 25)), Box::pin(take(&rooms, "wlan0", 1)));
+        assert!(poll!(&mut large).is_pending() && poll!(&mut small).is_pending());
+        drop((leaves, first));
+        assert!(poll!(&mut small).is_pending(), "it does not pass by");
+        let large = large.now_or_never().unwrap();
+        assert!(poll!(&mut small).is_pending());
+        drop(large);
+        assert!(small.now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn networks_that_are_not_used_any_more_are_forgotten() {
+        let rooms = Rooms::default();
+        let held = take(&rooms, "tun0", 1).await;
+        for number in 1..MOST {
+            drop(take(&rooms, &format!("tun{number}"), 1).await);
+        }
+        drop(take(&rooms, "wlan0", 1).await);
+        assert_eq!(rooms.0.lock().unwrap().len(), 2);
+        drop(held);
+    }
+}
