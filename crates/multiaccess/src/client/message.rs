@@ -37,8 +37,8 @@ impl Client {
         self.route_by(host, port, ask).await
     }
 
-    /// The same for what is left of a message that counts as scheduled already, by this number: in parts, or in
-    /// one. What it was to be until now is not in its way.
+    /// The same for what is left of a message that counts as scheduled already, by this number: in parts, or
+    /// in one. What it was to be until now is not in its way.
     ///
     /// # Errors
     /// As [`Client::route`].

@@ -46,9 +46,8 @@ impl Sizes {
         self.news.notify_waiters();
     }
 
-    /// How many of so many first bytes are to be expected of the server's next object: as many as its last
-    /// ones have on average. Where too little is known of it, those of all servers. `None`: that is too little
-    /// too.
+    /// How many of so many first bytes are to be expected of the server's next object: the average of its
+    /// last ones. Where too little is known of it, that of all servers' last ones. `None`: so it is of these.
     pub(super) fn average(&self, server: &Destination, most: u64) -> Option<u64> {
         let of = self.servers.of(server).and_then(|last| last.average(most));
         of.or_else(|| self.any().average(most))
