@@ -157,7 +157,7 @@ fn large_units_are_split_and_small_or_sensitive_ones_are_not() {
 fn nothing_is_split_over_a_path_that_has_something_to_do_or_for_less_than_a_round_trip() {
     // It is there first over the first path, also behind as many bytes.
     let mut case = case("size-received=1000000", &[(0.01, 1e6), (0.05, 4e5)]);
-    let all = [([0, 0], 2), ([1_000_000, 0], 2), ([1_000_001, 0], 0), ([0, 1], 0)];
+    let all = [([0, 0], 2), ([1_000_000, 0], 2), ([1_000_001, 0], 0), ([0, 15_625], 2), ([0, 15_626], 0)];
     for (scheduled, parts) in all {
         for (path, scheduled) in case.paths.iter_mut().zip(scheduled) {
             (path.scheduled, path.objects) = (scheduled, u32::from(scheduled > 0));

@@ -59,6 +59,10 @@ const WORTH_PAYING: f64 = 0.5;
 /// r / (1 + r) = 1/21 of the bytes without being the last; 1/32 is the largest power of two below that.
 const SHARES: [f64; 10] = [0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875, 1.0 / 16.0, 1.0 / 32.0, 15.0 / 16.0];
 
+/// What is at most this part of a unit is no reason not to give its path a part of it: a request that is
+/// answered late counts as scheduled all the time.
+const HARDLY_ANY: u64 = 64;
+
 impl Policy for Whimbrel {
     fn name(&self) -> &str {
         "whimbrel"
@@ -214,20 +218,20 @@ impl Whimbrel {
         let round_trip = |path| case.estimate(path).srtt_min.unwrap_or(Seconds::ZERO);
         let fits = |way: &&Way| {
             let costs_nothing_new = !case.is_reserve(way.path) || case.is_reserve(best.path);
-            let is_other = way.path != best.path && case.estimate(way.path).scheduled == 0;
+            let is_other = way.path != best.path && case.estimate(way.path).scheduled <= size / HARDLY_ANY;
             is_other && costs_nothing_new && case.handicap(way.path) == Seconds::ZERO
         };
         for other in ways.iter().flatten().filter(fits) {
             // One packet of the burst that is lost takes so long.
             let lost = round_trip(best.path).max(round_trip(other.path));
-            earliest = earliest.min(best.completes - lost);
+            let latest = best.completes - lost;
             for share in SHARES {
                 let second = (size as f64 * share) as u64;
                 let parts = [
                     Part { choice: best.choice, bytes: size - second },
                     Part { choice: other.choice, bytes: second },
                 ];
-                if let Some(completes) = forecast.completes_split(&parts, earliest) {
+                if let Some(completes) = forecast.completes_split(&parts, earliest.min(latest)) {
                     earliest = completes;
                     decision.split(&parts);
                 }

@@ -13,7 +13,7 @@ use super::moving::Sent;
 use super::object::{Described, Object};
 use super::origins::Lease;
 use super::problem::Problem;
-use super::rooms::Room;
+use super::rooms::{self, Room};
 use super::speaker::Coming;
 use super::validator::{Span, Validator};
 use super::{Proxy, passing};
@@ -157,7 +157,7 @@ impl Download {
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
         self.holds = self.decided.holds();
         let lease = self.lease(step).await?;
-        let room = self.room(&lease).await;
+        let mut room = self.room(&lease).await;
         if self.is_over() {
             // The connection is left for another object.
             lease.release();
@@ -172,7 +172,8 @@ impl Download {
             }
             request
         };
-        let (answer, lease) = ask(proxy, to, &expected, lease, &mut request).await?;
+        let asked = ask(proxy, to, &expected, lease, &mut request);
+        let (answer, lease) = rooms::while_it_answers(&mut room, asked).await?;
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease, first, room).await,
             // There is no first byte in an object of none.
@@ -409,7 +410,7 @@ impl Download {
     }
 
     fn object(self: Box<Self>, validator: Validator, total: u64, may_split: bool) -> Object {
-        let (late, usual) = (self.late(), self.usual());
+        let late = self.late();
         let Self { proxy, to, head, .. } = *self;
         Object::new(Described {
             origins: Arc::clone(&proxy.origins),
@@ -423,7 +424,6 @@ impl Download {
             may_split,
             stall: proxy.settings.stall,
             late,
-            usual,
         })
     }
 }

@@ -31,8 +31,6 @@ pub(super) struct Described {
     pub(super) stall: Duration,
     /// When the first part of one of the server's objects is late.
     pub(super) late: Duration,
-    /// How long the server and the way to it took at most for the first part of one lately.
-    pub(super) usual: Duration,
 }
 
 impl Object {

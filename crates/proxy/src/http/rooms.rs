@@ -99,6 +99,19 @@ impl Drop for Room {
     }
 }
 
+/// Waits for the head of an answer. After long enough it takes no room any more: its server is slow, and what
+/// others want to have over the network is not held up by it.
+pub(super) async fn while_it_answers<T>(room: &mut Option<Room>, answer: impl Future<Output = T>) -> T {
+    tokio::pin!(answer);
+    match timeout(LONGEST, &mut answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            *room = None;
+            answer.await
+        }
+    }
+}
+
 fn with_headers(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / HEADERS)
 }
@@ -162,6 +175,19 @@ mod tests {
         assert!(poll!(&mut small).is_pending());
         drop(large);
         assert!(small.now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn what_a_slow_server_was_asked_for_takes_no_room_for_long() {
+        let rooms = Rooms::default();
+        let mut first = Some(take(&rooms, "wlan0", 25).await);
+        while_it_answers(&mut first, std::future::ready(())).await;
+        assert!(first.is_some());
+        let mut next = Box::pin(take(&rooms, "wlan0", 25));
+        assert!(poll!(&mut next).is_pending());
+        while_it_answers(&mut first, tokio::time::sleep(LONGEST * 2)).await;
+        assert!(first.is_none());
+        drop(next.await);
     }
 
     #[tokio::test]

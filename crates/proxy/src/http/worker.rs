@@ -210,12 +210,6 @@ impl Worker {
                 fetched = self.fetch(&mut lease, &range, &mut at) => fetched,
                 // Others fetch the rest now, and not when it has been silent for long enough.
                 () = &mut gone => Err(Broken::Path(GONE.to_owned())),
-                // What is still under way there comes too late; the network may be well again soon.
-                () = self.assembly.called_back(range.start) => {
-                    self.assembly.give_back(range.start, at);
-                    lease.line().leave();
-                    return Err(Stopped::on_the_way("it stands still"));
-                }
                 // Nothing waits for long for a network that turns out to be slow.
                 () = Trial::late(self.trial) => {
                     self.assembly.give_back(range.start, at);
@@ -331,9 +325,6 @@ impl Worker {
     /// Fetches a range. `at` is the first byte of it that has not come.
     async fn fetch(&self, lease: &mut Lease, range: &Range<u64>, at: &mut u64) -> Result<(), Broken> {
         let request = self.request(range);
-        if let Some(on) = lease.on() {
-            self.assembly.asked_on(range.start, on);
-        }
         let answer = lease.line().send(request, self.stall).await.map_err(|unsent| match unsent {
             Unsent::Returned(_) => Broken::Server("the connection was closed".to_owned()),
             Unsent::Ended(error) => Broken::of(&error),
@@ -341,8 +332,10 @@ impl Worker {
             Unsent::Late => Broken::Path("the server does not answer".to_owned()),
         })?;
         let had = self.check(&answer, range)?;
-        if answer.status() == StatusCode::PARTIAL_CONTENT {
-            self.assembly.comes_alone(range.start);
+        if answer.status() == StatusCode::PARTIAL_CONTENT
+            && let Some(on) = lease.on()
+        {
+            self.assembly.comes_on(range.start, on);
         }
         self.read(answer.into_body(), range.start, had, at, lease).await
     }

@@ -4,21 +4,14 @@ use super::{Assembly, State};
 use bytes::Bytes;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
 /// A range on its way.
 pub(super) struct Running {
     /// The first byte that has not come.
     at: u64,
     end: u64,
-    /// When something of it came last, or when it was begun.
-    since: Instant,
-    /// Its worker is to give the rest back.
-    is_unwanted: bool,
-    /// Once it has been asked for.
+    /// Once a server sends it as a part, and so would send the end of it alone.
     on: Option<On>,
-    /// The server sends it as a part, and so would send the end of it alone.
-    is_part: bool,
 }
 
 /// A connection.
@@ -46,29 +39,12 @@ impl Running {
     pub(super) fn end(&self) -> u64 {
         self.end
     }
-
-    fn left(&self) -> u64 {
-        self.end.saturating_sub(self.at)
-    }
-
-    /// `None`: it has not been asked for yet.
-    fn described(&self, start: u64) -> Option<Longest> {
-        Some(Longest { start, at: self.at, left: self.left(), on: self.on? })
-    }
 }
 
 impl State {
-    /// The ranges that are being fetched, if there are no others and the reader waits for them.
-    fn awaited(&self) -> Option<impl Iterator<Item = (&u64, &Running)>> {
-        let is_all_taken = self.next == self.end && self.back.is_empty();
-        let is_awaited = is_all_taken && !self.is_in_one && self.failed.is_none() && self.reader.is_some();
-        is_awaited.then(|| self.under_way.iter())
-    }
-
     /// A worker fetches this range from now on.
     pub(super) fn begin(&mut self, range: Range<u64>) -> Range<u64> {
-        let (at, end, since) = (range.start, range.end, Instant::now());
-        self.under_way.insert(at, Running { at, end, since, is_unwanted: false, on: None, is_part: false });
+        self.under_way.insert(range.start, Running { at: range.start, end: range.end, on: None });
         range
     }
 
@@ -80,7 +56,6 @@ impl State {
         {
             bytes.truncate(usize::try_from(running.end - offset).unwrap_or(usize::MAX));
             running.at = offset + bytes.len() as u64;
-            running.since = Instant::now();
         }
         bytes
     }
@@ -92,17 +67,10 @@ impl Assembly {
         self.state().under_way.get(&start).map_or(start, Running::end)
     }
 
-    /// The range that begins at `start` has been asked for on this connection.
-    pub(in crate::http) fn asked_on(&self, start: u64, on: On) {
+    /// The range that begins at `start` comes on this connection, as a part of the object.
+    pub(in crate::http) fn comes_on(&self, start: u64, on: On) {
         if let Some(running) = self.state().under_way.get_mut(&start) {
             running.on = Some(on);
-        }
-    }
-
-    /// The range that begins at `start` comes as a part of the object.
-    pub(in crate::http) fn comes_alone(&self, start: u64) {
-        if let Some(running) = self.state().under_way.get_mut(&start) {
-            running.is_part = true;
         }
     }
 
@@ -115,37 +83,14 @@ impl Assembly {
     /// them: a reader that others wait for is helped by nothing.
     pub(in crate::http) fn longest(&self) -> Option<Longest> {
         let state = self.state();
-        let (start, running) = state.awaited()?.max_by_key(|(_, running)| running.left())?;
-        running.described(*start).filter(|_| running.is_part)
-    }
-
-    /// The range of which nothing has come for longest, and for how long, if that is so.
-    pub(in crate::http) fn stillest(&self) -> Option<(Longest, Duration)> {
-        let state = self.state();
-        let (start, running) = state.awaited()?.min_by_key(|(_, running)| running.since)?;
-        let may_move = running.is_part || running.at == *start;
-        Some((running.described(*start).filter(|_| may_move)?, running.since.elapsed()))
-    }
-
-    /// The worker of the range that begins at `start` is to give the rest of it back, for another one.
-    pub(in crate::http) fn call_back(&self, start: u64) {
-        if let Some(running) = self.state().under_way.get_mut(&start) {
-            running.is_unwanted = true;
+        let is_all_taken = state.next == state.end && state.back.is_empty();
+        if !is_all_taken || state.is_in_one || state.failed.is_some() || state.reader.is_none() {
+            return None;
         }
-        self.changed.notify_waiters();
-    }
-
-    /// Waits until the rest of the range that begins at `start` is another worker's. Cancel-safe.
-    pub(in crate::http) async fn called_back(&self, start: u64) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.state().under_way.get(&start).is_some_and(|running| running.is_unwanted) {
-                return;
-            }
-            changed.await;
-        }
+        let (start, running) =
+            state.under_way.iter().max_by_key(|(_, running)| running.end.saturating_sub(running.at))?;
+        let left = running.end.saturating_sub(running.at);
+        Some(Longest { start: *start, at: running.at, left, on: running.on? })
     }
 
     /// Leaves so many bytes of what is still to come of a range to its worker. The rest of it is a range of

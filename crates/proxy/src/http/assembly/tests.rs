@@ -175,9 +175,8 @@ fn the_end_of_the_longest_range_goes_to_another_worker_and_none_of_it_is_kept_tw
     assembly.put(256 * KIB, piece(100 * KIB));
     assert_eq!(assembly.longest(), None, "nobody waits for it");
     assert!(read(&assembly).is_pending());
-    assembly.asked_on(256 * KIB, ON);
     assert_eq!(assembly.longest(), None, "the server may have no ranges");
-    assembly.comes_alone(256 * KIB);
+    assembly.comes_on(256 * KIB, ON);
     let longest = Longest { start: 256 * KIB, at: 356 * KIB, left: 668 * KIB, on: ON };
     assert_eq!(assembly.longest(), Some(longest));
     assert_eq!(assembly.shorten(256 * KIB, 668 * KIB), None, "no more is left than is to stay");
@@ -192,39 +191,11 @@ fn the_end_of_the_longest_range_goes_to_another_worker_and_none_of_it_is_kept_tw
     assert_eq!((assembly.left(), assembly.under_way()), (256 * KIB, 1));
 }
 
-#[tokio::test]
-async fn a_range_that_stands_still_is_called_back_and_goes_to_another_worker() {
-    let assembly = Assembly::new(0, 1 << 20, 1 << 20);
-    assert_eq!(assembly.cut(&[256 * KIB, 768 * KIB]), Some(vec![0..256 * KIB, 256 * KIB..1 << 20]));
-    assert!(read(&assembly).is_pending());
-    assert_eq!(assembly.stillest(), None, "its worker has no connection yet");
-    assembly.asked_on(0, ON);
-    let (stillest, _) = assembly.stillest().unwrap();
-    assert_eq!(stillest, Longest { start: 0, at: 0, left: 256 * KIB, on: ON });
-    // What has no ranges cannot be gone on with elsewhere.
-    assembly.put(0, piece(KIB));
-    assert!(read(&assembly).is_ready() && read(&assembly).is_pending());
-    assembly.asked_on(256 * KIB, ON);
-    assembly.comes_alone(256 * KIB);
-    assert_eq!(assembly.stillest().unwrap().0.start, 256 * KIB);
-    assembly.put(256 * KIB, piece(KIB));
-    assert_eq!(assembly.stillest(), None, "that is the first range");
-    let mut called = pin!(assembly.called_back(256 * KIB));
-    let mut cx = Context::from_waker(Waker::noop());
-    assert!(called.as_mut().poll(&mut cx).is_pending());
-    assembly.call_back(256 * KIB);
-    called.await;
-    assembly.give_back(256 * KIB, 257 * KIB);
-    assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(257 * KIB..1 << 20)));
-    assert!(pin!(assembly.called_back(257 * KIB)).poll(&mut cx).is_pending(), "it is wanted again");
-}
-
 #[test]
 fn nothing_moves_while_something_is_not_even_asked_for() {
     let assembly = Assembly::new(0, 4 << 20, 1 << 20);
     assert!(taken(&assembly, about(512 * KIB)).is_ready());
-    assembly.asked_on(0, ON);
-    assembly.comes_alone(0);
+    assembly.comes_on(0, ON);
     assert!(read(&assembly).is_pending());
     assert_eq!(assembly.longest(), None);
 }

@@ -95,11 +95,6 @@ impl Download {
         self.proxy.answers.of(&self.to).map_or(UNKNOWN, |answers| answers.late())
     }
 
-    /// How long after it was asked for an object of the server begins to come at most, by the last ones.
-    pub(super) fn usual(&self) -> Duration {
-        self.proxy.answers.of(&self.to).map_or(UNKNOWN, |answers| answers.slowest())
-    }
-
     /// Waits until the object is to be asked for over another network too, which is the one that this goes
     /// over then. Returns whether there is one.
     async fn is_wanted(&mut self) -> bool {

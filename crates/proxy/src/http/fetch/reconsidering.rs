@@ -8,15 +8,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// How fast a range comes is what came of it in so long.
-const PACE: Duration = Duration::from_millis(500);
-/// With less to come of a range its end is not moved: both of its parts would have to be ranges.
+/// How often it is asked.
+pub(super) const LOOK: Duration = Duration::from_millis(500);
+/// With less to come of a range nothing is asked: both of its parts have to be ranges.
 const LEAST_LEFT: u64 = 2 * LEAST_RANGE;
-/// A range that has stood still for no longer than this, beyond what its server takes to answer, stays where
-/// it is.
-const STILL: Duration = Duration::from_millis(100);
 /// So often the end of an object moves at most.
 const MOST_MOVES: u32 = 8;
 
@@ -36,19 +31,16 @@ struct Look {
 }
 
 impl Pace {
-    /// When this range will be complete if it goes on as it came since the last look. `None`: that was too
-    /// short ago, it was another one or had hardly begun then, or nothing came of it.
+    /// When this range will be complete if it goes on as it came since the last look. `None`: it was another
+    /// one or had hardly begun then, or nothing came of it, which is a matter of its worker's patience.
     fn look(&mut self, longest: Longest, now: Instant) -> Option<Duration> {
-        let passed = self.before.as_ref().map(|before| now.saturating_duration_since(before.at));
-        if passed.is_some_and(|passed| passed < PACE) {
-            return None;
-        }
         let first = Look { longest, at: now, has_begun: false };
         let Some(before) = self.before.replace(first) else { return None };
         let came = longest.at.checked_sub(before.longest.at);
         let came = came.filter(|came| *came > 0 && before.longest.start == longest.start)?;
         self.before = Some(Look { longest, at: now, has_begun: true });
-        let takes = passed?.as_secs_f64() * longest.left as f64 / came as f64;
+        let passed = now.saturating_duration_since(before.at);
+        let takes = passed.as_secs_f64() * longest.left as f64 / came as f64;
         Duration::try_from_secs_f64(takes).ok().filter(|_| before.has_begun)
     }
 }
@@ -63,11 +55,8 @@ fn stays(left: u64, moves: u64, window: u64) -> Option<u64> {
 }
 
 impl Team {
-    /// Lets what stands still, or the end of the longest range, come another way, if the policy wants that.
+    /// Lets the end of the longest range come another way, if the policy wants that.
     pub(super) async fn reconsider(&mut self) {
-        if let Some((stillest, still)) = self.stillest() {
-            return self.call_back(stillest, still).await;
-        }
         let Some((longest, completes)) = self.longest() else { return };
         let (origins, to) = (&self.object.origins, &self.object.to);
         let Some(mut decided) = origins.reconsider(to, &longest, self.unit, completes).await else { return };
@@ -79,31 +68,6 @@ impl Team {
         self.pace.moves += 1;
         self.units.extend(decided.unit);
         self.hand_over(rest, part, longest.left > self.assembly.window());
-    }
-
-    /// The range that stands still, and for how long by now, beyond what the server takes to answer.
-    fn stillest(&self) -> Option<(Longest, Duration)> {
-        let may_move = self.object.may_split && self.pace.moves < MOST_MOVES;
-        let (stillest, still) = self.assembly.stillest().filter(|_| may_move)?;
-        let still = still.checked_sub(self.object.usual).filter(|still| *still >= STILL)?;
-        Some((stillest, still))
-    }
-
-    /// Has a range that stands still fetched over another network, if the rest of it is there before it has
-    /// stood still for as long again: nobody knows when it would go on.
-    async fn call_back(&mut self, stillest: Longest, still: Duration) {
-        let (origins, to) = (&self.object.origins, &self.object.to);
-        let Some(mut decided) = origins.reconsider(to, &stillest, self.unit, still).await else { return };
-        let Some(part) = decided.parts.pop() else { return };
-        let interface = part.route.way.interface.clone();
-        tracing::debug!(%to, at = stillest.at, network = %interface, "what stands still comes another way");
-        self.pace.moves += 1;
-        self.units.extend(decided.unit);
-        self.hear();
-        if self.at_work.get(&interface).is_none_or(|count| *count == 0) {
-            self.add(interface, Start::by(part.route), None, None);
-        }
-        self.assembly.call_back(stillest.start);
     }
 
     /// The range of which the end may move, and when it would be complete.
@@ -123,20 +87,18 @@ impl Team {
         working().count() == 1 || working().sum::<usize>() > self.assembly.under_way()
     }
 
-    /// Has the rest of a range fetched: by a worker that waits, if one is on that network, by a new one, or,
-    /// in ranges that all of them ask for, by two on each.
+    /// Has the rest of a range fetched by a new worker on that network; or, in ranges that all of them ask
+    /// for, by two on each.
     fn hand_over(&mut self, rest: Range<u64>, part: Part, in_ranges: bool) {
         let interface = part.route.way.interface.clone();
-        let is_there = self.at_work.get(&interface).is_some_and(|count| *count > 0);
-        // The rest counts as under way already.
-        let is_one_idle = self.at_work.values().sum::<usize>() >= self.assembly.under_way();
         self.hear();
-        if !in_ranges && !(is_there && is_one_idle) {
+        if !in_ranges {
             self.workers.fetch_add(1, Ordering::Relaxed);
             return self.add(interface, Start::by(part.route), Some(rest), None);
         }
+        let is_there = self.at_work.get(&interface).is_some_and(|count| *count > 0);
         self.assembly.give_back(rest.start, rest.start);
-        if let Some((beside, by)) = self.alone.take().filter(|_| in_ranges) {
+        if let Some((beside, by)) = self.alone.take() {
             self.workers.store(2 * WORKERS_EACH, Ordering::Relaxed);
             self.add(beside, Start::New(by), None, None);
         }
@@ -164,7 +126,6 @@ mod tests {
         let after = |millis| start + Duration::from_millis(millis);
         assert_eq!(pace.look(longest(0, 0, 5 * MIB), start), None, "it is the first look");
         assert_eq!(pace.look(longest(0, MIB, 4 * MIB), after(500)), None, "it has hardly begun");
-        assert_eq!(pace.look(longest(0, MIB + MIB / 2, 4 * MIB), after(900)), None, "it was a moment ago");
         let completes = pace.look(longest(0, 2 * MIB, 3 * MIB), after(1000));
         assert_eq!(completes, Some(Duration::from_millis(1500)));
         // It has become slower.
