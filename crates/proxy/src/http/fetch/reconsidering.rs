@@ -35,7 +35,7 @@ impl Pace {
     /// one or had hardly begun then, or nothing came of it, which is a matter of its worker's patience.
     fn look(&mut self, longest: Longest, now: Instant) -> Option<Duration> {
         let first = Look { longest, at: now, has_begun: false };
-        let Some(before) = self.before.replace(first) else { return None };
+        let before = self.before.replace(first)?;
         let came = longest.at.checked_sub(before.longest.at);
         let came = came.filter(|came| *came > 0 && before.longest.start == longest.start)?;
         self.before = Some(Look { longest, at: now, has_begun: true });
