@@ -6,7 +6,7 @@ use whimbrel_access::{
     Situation,
 };
 
-/// What takes less than this share of the time is much faster.
+/// A unit is slow for which its path would need less than this share of the time that it takes.
 const MUCH_SLOWER: f64 = 0.5;
 
 /// Asks the policy. The decision stays empty if all of it stays where it is.
