@@ -20,9 +20,10 @@ pub(super) use settings::Settings;
 ///    earlier by a margin, because what comes after the unit will want connections at home whose windows have
 ///    grown. Not so where it is as near as home. A path that costs money must be worth it.
 /// 3. A unit that is large enough is split between the best ways of two paths where all of it is there
-///    earlier, by a round trip at least, which is what a lost packet costs. Not so where units of more bytes
-///    are scheduled on the best of them, or more than hardly any on the other, however much of these has come: its part
-///    would come at their expense, and each part more is a burst more in that path's queue.
+///    earlier, by a round trip at least, which is what a lost packet costs. Not so where units of more
+///    bytes are scheduled on the best of them, or more than hardly any on the other, however much of
+///    these has come: its part would come at their expense, and each part more is a burst more in that
+///    path's queue.
 /// 4. When something has become free, the end of what still has far to go moves there.
 struct Whimbrel {
     settings: Settings,
