@@ -108,7 +108,8 @@ impl Download {
     /// Gives the answer for the client.
     pub(super) async fn run(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
         let step = self.proxy.settings.first_step;
-        self.decided_for = self.expected(step.max(1));
+        let first = if self.is_known() { step } else { self.proxy.rooms.least_step(step) };
+        self.decided_for = self.expected(first.max(1));
         let intents = if step == 0 { Intents::default() } else { Intents::receive(self.decided_for) };
         self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
         if step > 0 && self.may_come_in_parts() {
@@ -134,6 +135,11 @@ impl Download {
         self.proxy.sizes.average(&self.to, step).map_or(step, |average| average.clamp(1, step))
     }
 
+    /// Whether something is to be expected of this very server's objects.
+    fn is_known(&self) -> bool {
+        self.proxy.sizes.knows(&self.to)
+    }
+
     /// Whether the server has tiny objects alone, as far as is known: the fields of a range would be a part
     /// of them that counts.
     fn are_tiny(&self) -> bool {
@@ -141,13 +147,18 @@ impl Download {
         largest.is_some_and(|largest| largest <= self.proxy.settings.first_step / TINY)
     }
 
-    /// What to ask for first, the way that was decided.
+    /// What to ask for first, the way that was decided. Of an object that may have any size it is no more than
+    /// others leave room for.
     fn first(&self) -> First {
-        let settings = &self.proxy.settings;
-        let bytes = self.decided.first_step(settings.first_step, settings.longest_first);
+        let (settings, decided) = (&self.proxy.settings, &self.decided);
+        let bytes = decided.first_step(settings.first_step, settings.longest_first);
         let is_more = bytes > settings.first_step;
-        let share = if is_more { self.proxy.budget.take(bytes) } else { None };
-        First { bytes: if share.is_some() { bytes } else { settings.first_step }, share }
+        if let Some(share) = is_more.then(|| self.proxy.budget.take(bytes)).flatten() {
+            return First { bytes, share: Some(share) };
+        }
+        let step = settings.first_step;
+        let fits = || self.proxy.rooms.step(decided.network(), decided.holds(), step);
+        First { bytes: if self.is_known() { step } else { fits() }, share: None }
     }
 
     /// Asks for the first bytes, which tell how many there are.
@@ -157,7 +168,7 @@ impl Download {
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
         self.holds = self.decided.holds();
         let lease = self.lease(step).await?;
-        let mut room = self.room(&lease).await;
+        let mut room = self.room(&lease, step).await;
         if self.is_over() {
             // The connection is left for another object.
             lease.release();
@@ -235,9 +246,9 @@ impl Download {
     }
 
     /// Waits until what is to be expected of its first part fits on the network of its connection.
-    async fn room(&self, lease: &Lease) -> Option<Room> {
+    async fn room(&self, lease: &Lease, step: u64) -> Option<Room> {
         let network = lease.by()?.interface.as_deref()?;
-        let bytes = self.expected(self.proxy.settings.first_step);
+        let bytes = self.expected(step.min(self.proxy.settings.first_step));
         self.proxy.rooms.take(network, self.holds, bytes).await
     }
 

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -16,6 +16,13 @@ const MOST: usize = 64;
 /// What has waited for so long goes on: a server may think for longer than its answer takes. About what a
 /// network needs to carry all that it holds.
 const LONGEST: Duration = Duration::from_millis(150);
+
+/// So many answers of unknown size are to fit on a network at once: browsers ask a server for six objects.
+const AT_ONCE: u64 = 6;
+/// Not less is asked for of any: many objects are no larger.
+const SMALLEST: u64 = 2048;
+/// What is asked for after so long a pause begins a page. It has the network for itself.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What the head of an answer takes, about.
 const HEAD: u64 = 400;
@@ -31,6 +38,8 @@ pub(super) struct Rooms(Mutex<HashMap<String, Arc<Network>>>);
 struct Network {
     /// How many bytes have been asked for and have not come, headers included.
     under_way: AtomicU64,
+    /// What it held when that was last told, and when room was last taken.
+    last: Mutex<Option<(u64, Instant)>>,
     /// Those who wait, in order.
     queue: tokio::sync::Mutex<()>,
     freed: Notify,
@@ -47,14 +56,32 @@ impl Rooms {
     /// waited for long. What is alone there always fits. `None`: nobody knows what it holds. Cancel-safe.
     pub(super) async fn take(&self, network: &str, holds: Option<u64>, bytes: u64) -> Option<Room> {
         let (network, holds, bytes) = (self.of(network)?, holds?, with_headers(bytes).saturating_add(HEAD));
+        *lock(&network.last) = Some((holds, Instant::now()));
         if timeout(LONGEST, network.fits(holds, bytes)).await.is_err() {
             network.under_way.fetch_add(bytes, Ordering::Relaxed);
         }
         Some(Room { network, bytes })
     }
 
+    /// How many bytes to ask for first of an object of unknown size, at most so many, over a network that
+    /// holds so much. The objects of a page are asked for together.
+    pub(super) fn step(&self, network: &str, holds: Option<u64>, most: u64) -> u64 {
+        let begins = |network: &Arc<Network>| !network.was_used_lately();
+        match holds {
+            Some(holds) if !lock(&self.0).get(network).is_none_or(begins) => part(holds).min(most),
+            _ => most,
+        }
+    }
+
+    /// The least of that over all networks in use.
+    pub(super) fn least_step(&self, most: u64) -> u64 {
+        let known = lock(&self.0);
+        let used = known.values().filter(|network| network.was_used_lately());
+        used.filter_map(|network| *lock(&network.last)).map(|(holds, _)| part(holds)).fold(most, u64::min)
+    }
+
     fn of(&self, name: &str) -> Option<Arc<Network>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         if known.len() >= MOST && !known.contains_key(name) {
             known.retain(|_, network| Arc::strong_count(network) > 1);
         }
@@ -66,6 +93,10 @@ impl Rooms {
 }
 
 impl Network {
+    fn was_used_lately(&self) -> bool {
+        lock(&self.last).is_some_and(|(_, at)| at.elapsed() < PAUSE)
+    }
+
     /// Waits until they fit, and takes their room.
     async fn fits(&self, holds: u64, bytes: u64) {
         let _first = self.queue.lock().await;
@@ -114,6 +145,16 @@ pub(super) async fn while_it_answers<T>(room: &mut Option<Room>, answer: impl Fu
 
 fn with_headers(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / HEADERS)
+}
+
+/// The part of an object of which [`AT_ONCE`] fit on a network that holds so much.
+fn part(holds: u64) -> u64 {
+    let all = (holds / AT_ONCE).saturating_sub(HEAD);
+    (all - all / HEADERS).max(SMALLEST)
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -188,6 +229,23 @@ mod tests {
         while_it_answers(&mut first, tokio::time::sleep(LONGEST * 2)).await;
         assert!(first.is_none());
         drop(next.await);
+    }
+
+    #[tokio::test]
+    async fn six_objects_of_unknown_size_fit_on_a_network_that_a_page_has_begun_on() {
+        let rooms = Rooms::default();
+        let step = |holds| rooms.step("wlan0", holds, 12_800);
+        assert_eq!((step(Some(24_600)), rooms.least_step(12_800)), (12_800, 12_800), "it begins a page");
+        let text = rooms.take("wlan0", Some(24_600), 12_800).await;
+        drop(text);
+        assert_eq!((step(Some(24_600)), rooms.least_step(12_800)), (3546, 3546));
+        let mut all = Vec::new();
+        for _ in 0..AT_ONCE {
+            all.push(rooms.take("wlan0", Some(24_600), 3546).now_or_never().unwrap());
+        }
+        assert!(rooms.take("wlan0", Some(24_600), 3546).now_or_never().is_none());
+        assert_eq!((step(Some(6000)), step(Some(246_000)), step(None)), (SMALLEST, 12_800, 12_800));
+        assert_eq!(rooms.step("usb0", Some(6000), 12_800), 12_800);
     }
 
     #[tokio::test]

@@ -53,6 +53,11 @@ impl Sizes {
         of.or_else(|| self.any().average(most))
     }
 
+    /// Whether enough is known of this server itself to expect anything.
+    pub(super) fn knows(&self, server: &Destination) -> bool {
+        self.servers.of(server).is_some_and(|last| last.seen >= LEAST)
+    }
+
     /// The most bytes to expect of the server's next object: as many as the largest of its last ones has.
     /// `None`: too little is known of it.
     pub(super) fn largest_of(&self, server: &Destination) -> Option<u64> {
