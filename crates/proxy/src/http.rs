@@ -93,7 +93,6 @@ use intercepted::Intercepting;
 use origins::Origins;
 use pseudonym::Pseudonym;
 use recent::Recent;
-use rooms::Rooms;
 use secured::Secured;
 use sizes::Sizes;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -148,8 +147,6 @@ struct Proxy {
     settings: HttpSettings,
     /// For all that is fetched ahead of its reader.
     budget: Arc<Budget>,
-    /// Of the networks, for what is asked for first.
-    rooms: Arc<Rooms>,
     /// Its name in `Via`, which no other proxy has.
     pseudonym: Pseudonym,
     /// Servers that have no ranges, or none that can be put together.
@@ -236,7 +233,6 @@ impl Proxy {
         Self {
             origins: Origins::new(upstream, turns(&settings)),
             budget: Budget::new(settings.windows),
-            rooms: Arc::default(),
             settings,
             pseudonym: Pseudonym::new(format!("whimbrel-{random:016x}")),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
@@ -251,14 +247,8 @@ impl Proxy {
     /// One that speaks TLS to its servers. It has the same counts and memory.
     fn over_tls(&self, upstream: Arc<dyn Upstream>, secured: Arc<Secured>) -> Self {
         Self {
-            origins: Origins::over_tls(
-                upstream,
-                turns(&self.settings),
-                secured,
-                Arc::clone(self.origins.networks()),
-            ),
+            origins: self.origins.over_tls(upstream, turns(&self.settings), secured),
             budget: Arc::clone(&self.budget),
-            rooms: Arc::clone(&self.rooms),
             settings: self.settings.clone(),
             pseudonym: Pseudonym::new(INSIDE),
             without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),

@@ -81,11 +81,6 @@ impl Decided {
         comes.map_or(least, |bytes| bytes.min(most).max(least))
     }
 
-    /// How many bytes the network of the best route holds at once.
-    pub(super) fn holds(&self) -> Option<u64> {
-        self.routes.first()?.way.holds
-    }
-
     /// The network of the best route; it has no name where nobody chose it.
     pub(super) fn network(&self) -> &str {
         self.routes.first().map_or("", |route| &route.way.interface)

@@ -86,8 +86,6 @@ pub(super) struct Download {
     decided: Decided,
     /// For so many bytes its first part was decided.
     decided_for: u64,
-    /// The network of its first part holds so many at once.
-    holds: Option<u64>,
     /// What the two know of each other that ask for it.
     pair: Arc<Mutex<Pair>>,
     /// Another network is looked for while it is passed on whole: one alone led to the server when it was
@@ -101,14 +99,14 @@ impl Download {
     /// On the heap: it goes from hand to hand.
     pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
         let (decided, pair, began) = (Decided::default(), Arc::default(), Instant::now());
-        let (decided_for, holds, looks_for_others) = (0, None, false);
-        Box::new(Self { proxy, to, head, decided, decided_for, holds, pair, looks_for_others, began })
+        let (decided_for, looks_for_others) = (0, false);
+        Box::new(Self { proxy, to, head, decided, decided_for, pair, looks_for_others, began })
     }
 
     /// Gives the answer for the client.
     pub(super) async fn run(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
         let step = self.proxy.settings.first_step;
-        let first = if self.is_known() { step } else { self.proxy.rooms.least_step(step) };
+        let first = if self.is_known() { step } else { self.proxy.origins.rooms().least_step(step) };
         self.decided_for = self.expected(first.max(1));
         let intents = if step == 0 { Intents::default() } else { Intents::receive(self.decided_for) };
         self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
@@ -157,7 +155,7 @@ impl Download {
             return First { bytes, share: Some(share) };
         }
         let step = settings.first_step;
-        let fits = || self.proxy.rooms.step(decided.network(), decided.holds(), step);
+        let fits = || self.proxy.origins.rooms().step(decided.network(), step);
         First { bytes: if self.is_known() { step } else { fits() }, share: None }
     }
 
@@ -166,9 +164,9 @@ impl Download {
         let step = first.bytes;
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
-        self.holds = self.decided.holds();
         let lease = self.lease(step).await?;
-        let mut room = self.room(&lease, step).await;
+        let bytes = self.expected(step.min(self.proxy.settings.first_step));
+        let mut room = self.proxy.origins.room(&lease, bytes).await;
         if self.is_over() {
             // The connection is left for another object.
             lease.release();
@@ -231,11 +229,9 @@ impl Download {
         if !self.moves_to(decided.network()) {
             return Ok(lease);
         }
-        let holds = decided.holds();
         match lease_for(&self.proxy, &self.to, &known, &mut decided).await {
             Ok(other) => {
                 lease.release();
-                self.holds = holds;
                 Ok(other)
             }
             Err(error) => {
@@ -243,13 +239,6 @@ impl Download {
                 Ok(lease)
             }
         }
-    }
-
-    /// Waits until what is to be expected of its first part fits on the network of its connection.
-    async fn room(&self, lease: &Lease, step: u64) -> Option<Room> {
-        let network = lease.by()?.interface.as_deref()?;
-        let bytes = self.expected(step.min(self.proxy.settings.first_step));
-        self.proxy.rooms.take(network, self.holds, bytes).await
     }
 
     /// Asks for the whole object at once, the way that was decided.

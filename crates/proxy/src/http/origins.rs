@@ -9,6 +9,7 @@ use super::decided::{Decided, Offer, REPORT, Route, Unit};
 use super::line::{Line, Speaks, speaks_of_the_network};
 use super::multiplexed::Multiplexed;
 use super::present::{Hearing, Present};
+use super::rooms::{Room, Rooms};
 use super::secured::Secured;
 use super::speaker::Speaker;
 use super::turns::{Rules, Turn, Turns};
@@ -43,7 +44,18 @@ pub(super) struct Origins {
     turns: Arc<Turns>,
     ahead: Ahead,
     networks: Arc<Networks>,
+    rooms: Arc<Rooms>,
     hearing: Hearing,
+}
+
+/// What the manager is asked of a message.
+enum Question {
+    /// The way of one that goes then. Only where it `may_split` parts may be the answer.
+    Goes { may_split: bool },
+    /// The way of the rest of one that counts as this unit until now, in parts or in one.
+    Rest { unit: Option<u64> },
+    /// The way of one that has another already. It does not count as scheduled.
+    Weighed,
 }
 
 /// A connection that carries a message, and the place that it goes back to.
@@ -129,17 +141,18 @@ impl Lease {
 
 impl Origins {
     pub(super) fn new(upstream: Arc<dyn Upstream>, turns: Rules) -> Arc<Self> {
-        Self::made(upstream, turns, None, Arc::default())
+        Self::made(upstream, turns, None, Arc::default(), Arc::default())
     }
 
-    /// The same over TLS. What passes counts with that of others.
+    /// Others over TLS. The networks are the same.
     pub(super) fn over_tls(
+        &self,
         upstream: Arc<dyn Upstream>,
         turns: Rules,
         secured: Arc<Secured>,
-        networks: Arc<Networks>,
     ) -> Arc<Self> {
-        Self::made(upstream, turns, Some(secured), networks)
+        let (networks, rooms) = (Arc::clone(&self.networks), Arc::clone(&self.rooms));
+        Self::made(upstream, turns, Some(secured), networks, rooms)
     }
 
     fn made(
@@ -147,14 +160,26 @@ impl Origins {
         turns: Rules,
         secured: Option<Arc<Secured>>,
         networks: Arc<Networks>,
+        rooms: Arc<Rooms>,
     ) -> Arc<Self> {
         let (idle, turns, ahead) = (Mutex::default(), Turns::new(turns), Ahead::default());
-        Arc::new(Self { upstream, secured, idle, turns, ahead, networks, hearing: Hearing::default() })
+        let hearing = Hearing::default();
+        Arc::new(Self { upstream, secured, idle, turns, ahead, networks, rooms, hearing })
     }
 
     /// What passes over each network.
     pub(super) fn networks(&self) -> &Arc<Networks> {
         &self.networks
+    }
+
+    /// What may be asked for over each network.
+    pub(super) fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+
+    /// Waits until so many bytes may be asked for on this connection. `None`: however many are. Cancel-safe.
+    pub(super) async fn room(&self, lease: &Lease, bytes: u64) -> Option<Room> {
+        self.rooms.take(lease.by()?.interface.as_deref()?, bytes).await
     }
 
     /// Which networks there are, from now on. `None`: no manager leads there.
@@ -186,7 +211,10 @@ impl Origins {
     ) -> Result<Decided, UpstreamError> {
         match self.upstream.manager(to) {
             // On the heap: where there is nobody to ask, a message has no need of the memory.
-            Some(client) => Box::pin(self.ask(client, to, intents, may_split, self.offers(to))).await,
+            Some(client) => {
+                let question = Question::Goes { may_split };
+                Box::pin(self.ask(client, to, intents, question, self.offers(to))).await
+            }
             None => Ok(Decided::default()),
         }
     }
@@ -199,11 +227,8 @@ impl Origins {
         unit: Option<u64>,
     ) -> Result<Decided, UpstreamError> {
         let Some(client) = self.upstream.manager(to) else { return Ok(Decided::default()) };
-        let (asked, offers) = (Instant::now(), self.offers(to));
-        let (intents, open) = (Intents::receive(left), offers.iter().map(|offer| offer.open).collect());
-        let routed = client.route_rest(to.host(), to.port(), intents, open, unit).await;
-        let verdict = routed.map_err(|error| unreached(to, error))?;
-        Ok(verdict.map_or_else(Decided::default, |verdict| Decided::of(verdict, asked, &offers, client)))
+        let (intents, question) = (Intents::receive(left), Question::Rest { unit });
+        self.ask(client, to, intents, question, self.offers(to)).await
     }
 
     /// Asks which way a message would go that has another one already. It does not count as scheduled.
@@ -213,11 +238,7 @@ impl Origins {
         intents: Intents,
     ) -> Result<Decided, UpstreamError> {
         let Some(client) = self.upstream.manager(to) else { return Ok(Decided::default()) };
-        let (asked, offers) = (Instant::now(), self.offers(to));
-        let open = offers.iter().map(|offer| offer.open).collect();
-        let weighed = client.weigh(to.host(), to.port(), intents, open).await;
-        let verdict = weighed.map_err(|error| unreached(to, error))?;
-        Ok(verdict.map_or_else(Decided::default, |verdict| Decided::of(verdict, asked, &offers, client)))
+        self.ask(client, to, intents, Question::Weighed, self.offers(to)).await
     }
 
     /// Decides once more for a message that has a connection and was not sent yet. `None`: it stays on that.
@@ -236,7 +257,8 @@ impl Origins {
         if offers.iter().all(|offer| offer.open.id != lease.line.id()) {
             offers.extend(offer(&lease.line));
         }
-        let mut decided = self.ask(client, to, intents, false, offers).await?;
+        let question = Question::Goes { may_split: false };
+        let mut decided = self.ask(client, to, intents, question, offers).await?;
         let network = lease.by().and_then(|by| by.interface.as_deref());
         if decided.routes.is_empty() || network == Some(decided.network()) {
             lease.unit = decided.unit.take();
@@ -250,18 +272,23 @@ impl Origins {
         client: &Client,
         to: &Destination,
         intents: Intents,
-        may_split: bool,
+        question: Question,
         offers: Vec<Offer>,
     ) -> Result<Decided, UpstreamError> {
-        let asked = Instant::now();
+        let (asked, host, port) = (Instant::now(), to.host(), to.port());
         let open = offers.iter().map(|offer| offer.open).collect();
-        let routed = client.route(to.host(), to.port(), intents, open, may_split).await;
+        let routed = match question {
+            Question::Goes { may_split } => client.route(host, port, intents, open, may_split).await,
+            Question::Rest { unit } => client.route_rest(host, port, intents, open, unit).await,
+            Question::Weighed => client.weigh(host, port, intents, open).await,
+        };
         let Some(mut verdict) = routed.map_err(|error| unreached(to, error))? else {
             return Ok(Decided::default());
         };
         if let Some(by) = verdict.warm.take().and_then(Candidate::of_way) {
             self.open_ahead(to, by);
         }
+        verdict.ways.iter().for_each(|way| self.rooms.know(&way.interface, way.holds));
         Ok(Decided::of(verdict, asked, &offers, client))
     }
 

@@ -1,4 +1,4 @@
-//! Room on networks: how much is asked for over one at a time.
+//! Room on networks: how much is asked for over one at a time, as far as a server sends it at once.
 //!
 //! A server sends the first packets of an answer at once. Those of three small objects together overflow the
 //! queue before a slow network that is near. Where the last packets of an object are lost nothing but a timer
@@ -17,6 +17,8 @@ const MOST: usize = 64;
 /// network needs to carry all that it holds.
 const LONGEST: Duration = Duration::from_millis(150);
 
+/// So much a server sends before it hears that anything has come, about: ten segments (RFC 6928).
+const BURST: u64 = 14_000;
 /// So many answers of unknown size are to fit on a network at once: browsers ask a server for six objects.
 const AT_ONCE: u64 = 6;
 /// Not less is asked for of any: many objects are no larger.
@@ -38,8 +40,10 @@ pub(super) struct Rooms(Mutex<HashMap<String, Arc<Network>>>);
 struct Network {
     /// How many bytes have been asked for and have not come, headers included.
     under_way: AtomicU64,
-    /// What it held when that was last told, and when room was last taken.
-    last: Mutex<Option<(u64, Instant)>>,
+    /// How many bytes it holds. 0: nobody knows.
+    holds: AtomicU64,
+    /// When room was last taken.
+    taken: Mutex<Option<Instant>>,
     /// Those who wait, in order.
     queue: tokio::sync::Mutex<()>,
     freed: Notify,
@@ -52,32 +56,36 @@ pub(super) struct Room {
 }
 
 impl Rooms {
-    /// Waits until an answer of so many bytes fits on this network, which holds so many at once, or it has
-    /// waited for long. What is alone there always fits. `None`: nobody knows what it holds. Cancel-safe.
-    pub(super) async fn take(&self, network: &str, holds: Option<u64>, bytes: u64) -> Option<Room> {
-        let (network, holds, bytes) = (self.of(network)?, holds?, with_headers(bytes).saturating_add(HEAD));
-        *lock(&network.last) = Some((holds, Instant::now()));
+    /// This network holds so many bytes at once. `None`: it is not known any more, and what was is believed.
+    pub(super) fn know(&self, network: &str, holds: Option<u64>) {
+        if let Some((network, holds)) = self.of(network).zip(holds) {
+            network.holds.store(holds, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until an answer of so many bytes fits on this network, or it has waited for long. Of a larger one
+    /// it is what a server sends at once. What is alone there always fits. `None`: nobody knows what it holds.
+    /// Cancel-safe.
+    pub(super) async fn take(&self, network: &str, bytes: u64) -> Option<Room> {
+        let network = self.of(network)?;
+        let (holds, bytes) = (network.holds()?, with_headers(bytes.min(BURST)).saturating_add(HEAD));
+        *lock(&network.taken) = Some(Instant::now());
         if timeout(LONGEST, network.fits(holds, bytes)).await.is_err() {
             network.under_way.fetch_add(bytes, Ordering::Relaxed);
         }
         Some(Room { network, bytes })
     }
 
-    /// How many bytes to ask for first of an object of unknown size, at most so many, over a network that
-    /// holds so much. The objects of a page are asked for together.
-    pub(super) fn step(&self, network: &str, holds: Option<u64>, most: u64) -> u64 {
-        let begins = |network: &Arc<Network>| !network.was_used_lately();
-        match holds {
-            Some(holds) if !lock(&self.0).get(network).is_none_or(begins) => part(holds).min(most),
-            _ => most,
-        }
+    /// How many bytes to ask this network for first of an object of unknown size, at most so many. The objects
+    /// of a page are asked for together.
+    pub(super) fn step(&self, network: &str, most: u64) -> u64 {
+        let known = lock(&self.0);
+        known.get(network).and_then(|network| network.part()).map_or(most, |part| part.min(most))
     }
 
     /// The least of that over all networks in use.
     pub(super) fn least_step(&self, most: u64) -> u64 {
-        let known = lock(&self.0);
-        let used = known.values().filter(|network| network.was_used_lately());
-        used.filter_map(|network| *lock(&network.last)).map(|(holds, _)| part(holds)).fold(most, u64::min)
+        lock(&self.0).values().filter_map(|network| network.part()).fold(most, u64::min)
     }
 
     fn of(&self, name: &str) -> Option<Arc<Network>> {
@@ -93,8 +101,16 @@ impl Rooms {
 }
 
 impl Network {
-    fn was_used_lately(&self) -> bool {
-        lock(&self.last).is_some_and(|(_, at)| at.elapsed() < PAUSE)
+    fn holds(&self) -> Option<u64> {
+        Some(self.holds.load(Ordering::Relaxed)).filter(|holds| *holds > 0)
+    }
+
+    /// The part of an object of which [`AT_ONCE`] fit on it. `None`: a page begins there, or nobody knows.
+    fn part(&self) -> Option<u64> {
+        let is_in_use = lock(&self.taken).is_some_and(|at| at.elapsed() < PAUSE);
+        let holds = self.holds().filter(|_| is_in_use)?;
+        let all = (holds / AT_ONCE).saturating_sub(HEAD);
+        Some((all - all / HEADERS).max(SMALLEST))
     }
 
     /// Waits until they fit, and takes their room.
@@ -147,12 +163,6 @@ fn with_headers(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / HEADERS)
 }
 
-/// The part of an object of which [`AT_ONCE`] fit on a network that holds so much.
-fn part(holds: u64) -> u64 {
-    let all = (holds / AT_ONCE).saturating_sub(HEAD);
-    (all - all / HEADERS).max(SMALLEST)
-}
-
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -166,7 +176,8 @@ mod tests {
 
     /// Takes room on a network that holds the answers of 25 of these.
     async fn take(rooms: &Rooms, network: &str, bytes: u64) -> Room {
-        rooms.take(network, Some(26_900), bytes * 1000).await.unwrap()
+        rooms.know(network, Some(26_900));
+        rooms.take(network, bytes * 1000).await.unwrap()
     }
 
     #[tokio::test]
@@ -186,7 +197,7 @@ mod tests {
         let fourth = fourth.now_or_never().unwrap();
         drop((second, third, fourth));
         assert_eq!(rooms.of("wlan0").unwrap().under_way.load(Ordering::Relaxed), 0);
-        assert!(rooms.take("wlan0", None, 10).await.is_none());
+        assert!(rooms.take("eth0", 10).await.is_none(), "nobody knows what it holds");
     }
 
     #[tokio::test]
@@ -197,34 +208,33 @@ mod tests {
         let second = take(&rooms, "wlan0", 20).await;
         assert!(began.elapsed() >= LONGEST);
         drop(first);
-        assert!(take(&rooms, "wlan0", 6).now_or_never().is_none());
+        assert!(take(&rooms, "wlan0", 13).now_or_never().is_none());
         drop(second);
     }
 
     #[tokio::test]
     async fn they_get_room_in_the_order_in_which_they_came_and_who_left_holds_nobody_up() {
         let rooms = Rooms::default();
-        let first = take(&rooms, "wlan0", 25).await;
-        let mut leaves = Box::pin(take(&rooms, "wlan0", 25));
+        let first = take(&rooms, "wlan0", 13).await;
+        let mut leaves = Box::pin(take(&rooms, "wlan0", 13));
         assert!(poll!(&mut leaves).is_pending());
         let (mut large, mut small) =
-            (Box::pin(take(&rooms, "wlan0", 25)), Box::pin(take(&rooms, "wlan0", 1)));
+            (Box::pin(take(&rooms, "wlan0", 13)), Box::pin(take(&rooms, "wlan0", 1)));
         assert!(poll!(&mut large).is_pending() && poll!(&mut small).is_pending());
         drop((leaves, first));
         assert!(poll!(&mut small).is_pending(), "it does not pass by");
         let large = large.now_or_never().unwrap();
-        assert!(poll!(&mut small).is_pending());
-        drop(large);
         assert!(small.now_or_never().is_some());
+        drop(large);
     }
 
     #[tokio::test]
     async fn what_a_slow_server_was_asked_for_takes_no_room_for_long() {
         let rooms = Rooms::default();
-        let mut first = Some(take(&rooms, "wlan0", 25).await);
+        let mut first = Some(take(&rooms, "wlan0", 13).await);
         while_it_answers(&mut first, std::future::ready(())).await;
         assert!(first.is_some());
-        let mut next = Box::pin(take(&rooms, "wlan0", 25));
+        let mut next = Box::pin(take(&rooms, "wlan0", 13));
         assert!(poll!(&mut next).is_pending());
         while_it_answers(&mut first, tokio::time::sleep(LONGEST * 2)).await;
         assert!(first.is_none());
@@ -234,18 +244,22 @@ mod tests {
     #[tokio::test]
     async fn six_objects_of_unknown_size_fit_on_a_network_that_a_page_has_begun_on() {
         let rooms = Rooms::default();
-        let step = |holds| rooms.step("wlan0", holds, 12_800);
-        assert_eq!((step(Some(24_600)), rooms.least_step(12_800)), (12_800, 12_800), "it begins a page");
-        let text = rooms.take("wlan0", Some(24_600), 12_800).await;
-        drop(text);
-        assert_eq!((step(Some(24_600)), rooms.least_step(12_800)), (3546, 3546));
+        let step = || (rooms.step("wlan0", 12_800), rooms.least_step(12_800));
+        rooms.know("wlan0", Some(24_600));
+        assert_eq!(step(), (12_800, 12_800), "it begins a page");
+        drop(rooms.take("wlan0", 12_800).await);
+        assert_eq!((step(), rooms.step("usb0", 12_800)), ((3546, 3546), 12_800));
         let mut all = Vec::new();
         for _ in 0..AT_ONCE {
-            all.push(rooms.take("wlan0", Some(24_600), 3546).now_or_never().unwrap());
+            all.push(rooms.take("wlan0", 3546).now_or_never().unwrap());
         }
-        assert!(rooms.take("wlan0", Some(24_600), 3546).now_or_never().is_none());
-        assert_eq!((step(Some(6000)), step(Some(246_000)), step(None)), (SMALLEST, 12_800, 12_800));
-        assert_eq!(rooms.step("usb0", Some(6000), 12_800), 12_800);
+        assert!(rooms.take("wlan0", 3546).now_or_never().is_none());
+        rooms.know("wlan0", None);
+        assert_eq!(step(), (3546, 3546), "what was known is believed");
+        rooms.know("wlan0", Some(6000));
+        assert_eq!(step(), (SMALLEST, SMALLEST));
+        rooms.know("wlan0", Some(246_000));
+        assert_eq!(step(), (12_800, 12_800));
     }
 
     #[tokio::test]

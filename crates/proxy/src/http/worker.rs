@@ -8,6 +8,7 @@ use super::moving::Sent;
 use super::object::Described;
 use super::origins::Lease;
 use super::present::Present;
+use super::rooms::{self, Room};
 use super::speaker::Coming;
 use super::validator::Span;
 use crate::UpstreamError;
@@ -325,7 +326,9 @@ impl Worker {
     /// Fetches a range. `at` is the first byte of it that has not come.
     async fn fetch(&self, lease: &mut Lease, range: &Range<u64>, at: &mut u64) -> Result<(), Broken> {
         let request = self.request(range);
-        let answer = lease.line().send(request, self.stall).await.map_err(|unsent| match unsent {
+        let mut room = self.object.origins.room(lease, range.end - range.start).await;
+        let sending = lease.line().send(request, self.stall);
+        let answer = rooms::while_it_answers(&mut room, sending).await.map_err(|unsent| match unsent {
             Unsent::Returned(_) => Broken::Server("the connection was closed".to_owned()),
             Unsent::Ended(error) => Broken::of(&error),
             Unsent::Nonsense(error) => Broken::Server(error.to_string()),
@@ -337,7 +340,7 @@ impl Worker {
         {
             self.assembly.comes_on(range.start, on);
         }
-        self.read(answer.into_body(), range.start, had, at, lease).await
+        self.read(answer.into_body(), range.start, had, (at, room), lease).await
     }
 
     fn request(&self, range: &Range<u64>) -> Request<Sent> {
@@ -398,7 +401,7 @@ impl Worker {
         mut body: Coming,
         start: u64,
         had: Had,
-        at: &mut u64,
+        (at, mut room): (&mut u64, Option<Room>),
         lease: &Lease,
     ) -> Result<(), Broken> {
         let Had { mut skipped, end } = had;
@@ -413,6 +416,7 @@ impl Worker {
             let frame = frame.map_err(|error| Broken::of(&error))?;
             lease.moved();
             let Ok(mut bytes) = frame.into_data() else { continue };
+            room.iter_mut().for_each(|room| room.came(bytes.len() as u64));
             let before = skipped.min(bytes.len() as u64);
             skipped -= before;
             bytes = bytes.slice(before as usize..);

@@ -51,7 +51,6 @@ impl Download {
             head,
             decided,
             decided_for,
-            holds: None,
             pair,
             looks_for_others: false,
             began: self.began,
