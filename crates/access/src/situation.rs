@@ -35,6 +35,8 @@ pub struct UnderWay {
     pub left: u64,
     /// When it will be complete if nothing changes.
     pub completes: Seconds,
+    /// Nothing comes of it at present: all of it is asked for once more, or stays.
+    pub stands: bool,
 }
 
 /// All that a policy may look at when it decides.

@@ -124,7 +124,8 @@ fn moving_the_end_waits_for_what_stays_and_for_what_moves() {
         vec![Connection { id: ConnectionId(1), paths: PathList::one(PathId(0)), scheduled: 1_000_000 }];
     let situation = Situation { now: Seconds(1.0), ..case.situation() };
     let mut forecast = Analytic::new(situation, Sharing::Objects, 1);
-    let under_way = UnderWay { connection: ConnectionId(1), left: 1_000_000, completes: Seconds(11.0) };
+    let under_way =
+        UnderWay { connection: ConnectionId(1), left: 1_000_000, completes: Seconds(11.0), stands: false };
     let mut moved = |bytes| {
         let part = Part { choice: Choice::open(PathId(1)), bytes };
         forecast.completes_moved(&under_way, part, Seconds::NEVER).map(|at| (at.0 * 1e3).round())

@@ -182,8 +182,12 @@ fn as_much_moves_to_a_free_path_as_lets_both_end_early() {
     let reconsider = |completes: f64| {
         let mut policy = PolicySpec::named("whimbrel").build().unwrap();
         assert!(policy.reconsiders());
-        let under_way =
-            UnderWay { connection: ConnectionId(1), left: 1_000_000, completes: Seconds(completes) };
+        let under_way = UnderWay {
+            connection: ConnectionId(1),
+            left: 1_000_000,
+            completes: Seconds(completes),
+            stands: false,
+        };
         let mut forecast = Analytic::new(case.situation(), policy.sharing(), 1);
         let mut decision = Decision::default();
         policy.reconsider(&under_way, &case.situation(), &mut forecast, &mut decision);

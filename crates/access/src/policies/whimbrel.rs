@@ -24,7 +24,8 @@ pub(super) use settings::Settings;
 ///    bytes are scheduled on the best of them, or more than hardly any on the other, however much of
 ///    these has come: its part would come at their expense, and each part more is a burst more in that
 ///    path's queue.
-/// 4. When something has become free, the end of what still has far to go moves there.
+/// 4. When something has become free, the end of what still has far to go moves there. What stands still is
+///    asked for there too.
 struct Whimbrel {
     settings: Settings,
 }
@@ -113,7 +114,9 @@ impl Policy for Whimbrel {
         decision: &mut Decision,
     ) {
         let case = Case::new(situation);
-        if under_way.left < self.settings.bytes || !case.may_split(self.settings.bytes) {
+        let (least, shares) =
+            if under_way.stands { (1, &[1.0][..]) } else { (self.settings.bytes, &SHARES[..]) };
+        if under_way.left < least || !case.may_split(least) {
             return;
         }
         let mut best = self.deadline(&case, under_way.completes);
@@ -122,7 +125,7 @@ impl Policy for Whimbrel {
                 if choice == Choice::Reuse(under_way.connection) {
                     continue;
                 }
-                for share in SHARES {
+                for share in shares {
                     let part = Part { choice, bytes: (under_way.left as f64 * share) as u64 };
                     if let Some(completes) = forecast.completes_moved(under_way, part, best) {
                         best = completes;

@@ -24,10 +24,11 @@ pub(super) fn reconsider(
         connection,
         left: situation.stated().received().unwrap_or(0),
         completes: situation.now + Seconds::from_millis(asked.completes_ms),
+        stands: asked.stands,
     };
     let forecast = Analytic::new(*situation, policy.sharing(), 0);
     let on = path(situation, Choice::Reuse(connection));
-    let from = on.filter(|path| !has_more_to_give(situation, *path, &under_way));
+    let from = on.filter(|path| asked.stands || !has_more_to_give(situation, *path, &under_way));
     let mut elsewhere = Elsewhere { forecast, situation, from };
     policy.reconsider(&under_way, situation, &mut elsewhere, decision);
 }
@@ -41,7 +42,8 @@ fn has_more_to_give(situation: &Situation<'_>, path: PathId, under_way: &whimbre
     estimate.scheduled == 0 && estimate.down.best.is_some_and(is_slow)
 }
 
-/// Foretells nothing for the path that the unit is on, unless that has more to give.
+/// Foretells nothing for the path that the unit is on, unless that has more to give. Where nothing comes of
+/// it, that is the path's fault.
 struct Elsewhere<'a> {
     forecast: Analytic<'a>,
     situation: &'a Situation<'a>,

@@ -206,7 +206,7 @@ fn each_part_of_a_message_is_scheduled_on_its_own_path() {
 /// An object of which so much is left, which comes over the near path until then.
 fn under_way(left: u64, completes_ms: f64) -> Ask {
     let open = OpenConnection { id: 1, source: IpAddr::from([192, 168, 1, 10]), scheduled: left };
-    let under_way = Some(UnderWay { connection: 1, completes_ms });
+    let under_way = Some(UnderWay { connection: 1, completes_ms, stands: false });
     Ask { connections: vec![open], under_way, track: true, ..ask(&format!("size-received={left}")) }
 }
 
@@ -232,6 +232,21 @@ fn what_is_under_way_stays_where_that_is_soonest_and_with_policies_that_have_no_
     assert!(soon.parts.is_empty(), "{soon:?}");
     let late = under_way(2_000_000, 8000.0);
     assert!(decided(&mut decider("eaf"), &asymmetric(), &late).ways.is_empty());
+}
+
+#[test]
+fn what_stands_still_is_asked_for_over_another_network_where_that_is_sooner_however_small_it_is() {
+    let stands = |left, completes_ms| {
+        let ask = under_way(left, completes_ms);
+        let under_way = ask.under_way.map(|under_way| UnderWay { stands: true, ..under_way });
+        let verdict = decided(&mut decider("whimbrel"), &asymmetric(), &Ask { under_way, ..ask });
+        verdict.parts.iter().map(|part| (part.bytes, part.way.interface.clone())).collect::<Vec<_>>()
+    };
+    // Over the far path it takes 200 + 10 ms, and all of it is asked for.
+    assert_eq!(stands(25_000, 240.0), [(25_000, "far".to_owned())]);
+    assert_eq!(stands(25_000, 210.0), []);
+    // The near path carries that in eight seconds, and is slower by as much: it has no more to give.
+    assert_eq!(stands(2_000_000, 60_000.0), [(2_000_000, "far".to_owned())]);
 }
 
 #[test]

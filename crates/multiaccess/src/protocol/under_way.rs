@@ -10,4 +10,7 @@ pub struct UnderWay {
     pub connection: u32,
     /// When all of it will be there if nothing changes, in milliseconds from now.
     pub completes_ms: f64,
+    /// Nothing comes of it at present. Should all of it be asked for over another network too?
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub stands: bool,
 }

@@ -253,7 +253,7 @@ impl Run<'_> {
         let Some(&stream) = largest else { return };
         let Some(completes) = self.foresee(stream.number) else { return };
         let connection = ConnectionId(u32::from(stream.connection));
-        let under_way = UnderWay { connection, left: stream.left as u64, completes };
+        let under_way = UnderWay { connection, left: stream.left as u64, completes, stands: false };
         self.ask_policy(stream.transfer, stream.left.floor(), Some((stream.number, under_way)));
         let Some(part) = self.sim.decision.parts().first().copied() else { return };
         let host = self.rules.page.transfers[usize::from(stream.transfer)].host;

@@ -3,9 +3,9 @@
 
 mod running;
 
-pub(super) use running::{Longest, On};
+pub(super) use running::{On, Rest, Standing};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use running::Running;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,6 +25,8 @@ pub(super) struct Assembly {
     state: Mutex<State>,
     /// Something was handed on or given back, or all has ended.
     changed: Notify,
+    /// A range has come, or was given back.
+    over: Notify,
 }
 
 struct State {
@@ -41,6 +43,8 @@ struct State {
     back: BTreeMap<u64, u64>,
     /// Ranges that are being fetched, by their first bytes.
     under_way: BTreeMap<u64, Running>,
+    /// How many of them have had a second worker.
+    joined: u32,
     /// How many bytes have come.
     received: u64,
     failed: Option<String>,
@@ -76,12 +80,14 @@ impl Assembly {
             next: start,
             back: BTreeMap::new(),
             under_way: BTreeMap::new(),
+            joined: 0,
             received: 0,
             failed: None,
             reader: None,
             is_in_one: false,
         };
-        Self { window: window.max(LEAST_RANGE), state: Mutex::new(state), changed: Notify::new() }
+        let (changed, over) = (Notify::new(), Notify::new());
+        Self { window: window.max(LEAST_RANGE), state: Mutex::new(state), changed, over }
     }
 
     /// Cuts all that is left into these parts, if nothing has been asked for yet and the parts are all of it,
@@ -127,29 +133,30 @@ impl Assembly {
     pub(super) fn done(&self, start: u64) {
         self.state().under_way.remove(&start);
         self.changed.notify_waiters();
+        self.over.notify_waiters();
     }
 
-    /// The rest of the range that begins at `start` has to be fetched by somebody else, from `at` on.
-    pub(super) fn give_back(&self, start: u64, at: u64) {
-        {
-            let mut state = self.state();
-            if let Some(running) = state.under_way.remove(&start)
-                && at < running.end()
-            {
-                state.back.insert(at, running.end());
-            }
-        }
+    /// A worker leaves the range that begins at `start`. Unless another one fetches it too, what has not come
+    /// of it has to be fetched by somebody else.
+    pub(super) fn give_back(&self, start: u64) {
+        self.state().give_back(start);
         self.changed.notify_waiters();
+        self.over.notify_waiters();
     }
 
     /// The next bytes of a range that is under way have come. Returns how many of them were its worker's to
-    /// fetch, and are kept.
+    /// fetch. Those that another worker has brought are dropped.
     pub(super) fn put(&self, offset: u64, bytes: Bytes) -> u64 {
         let mut state = self.state();
-        let bytes = state.clip(offset, bytes);
+        let (had, mut bytes) = state.clip(offset, bytes);
         let length = bytes.len() as u64;
-        state.received += length;
-        state.held += length;
+        if had == length {
+            return length;
+        }
+        let (offset, new) = (offset + had, length - had);
+        bytes.advance(had as usize);
+        state.received += new;
+        state.held += new;
         state.keep(offset, bytes);
         if offset == state.at
             && let Some(reader) = state.reader.take()

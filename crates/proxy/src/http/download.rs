@@ -145,8 +145,7 @@ impl Download {
         largest.is_some_and(|largest| largest <= self.proxy.settings.first_step / TINY)
     }
 
-    /// What to ask for first, the way that was decided. Of an object that may have any size it is no more than
-    /// others leave room for.
+    /// What to ask for first, the way that was decided.
     fn first(&self) -> First {
         let (settings, decided) = (&self.proxy.settings, &self.decided);
         let bytes = decided.first_step(settings.first_step, settings.longest_first);
@@ -154,17 +153,25 @@ impl Download {
         if let Some(share) = is_more.then(|| self.proxy.budget.take(bytes)).flatten() {
             return First { bytes, share: Some(share) };
         }
-        let step = settings.first_step;
-        let fits = || self.proxy.origins.rooms().step(decided.network(), step);
-        First { bytes: if self.is_known() { step } else { fits() }, share: None }
+        First { bytes: settings.first_step, share: None }
+    }
+
+    /// Of an object that may have any size no more is asked for first than others leave room for on the
+    /// network of this connection.
+    fn fits(&self, first: &mut First, lease: &Lease) {
+        let network = lease.by().and_then(|by| by.interface.as_deref());
+        if let Some(network) = network.filter(|_| first.share.is_none() && !self.is_known()) {
+            first.bytes = self.proxy.origins.rooms().step(network, first.bytes);
+        }
     }
 
     /// Asks for the first bytes, which tell how many there are.
-    async fn in_two_steps(mut self: Box<Self>, first: First) -> Result<Response<Body>, Problem> {
+    async fn in_two_steps(mut self: Box<Self>, mut first: First) -> Result<Response<Body>, Problem> {
+        let lease = self.lease(first.bytes).await?;
+        self.fits(&mut first, &lease);
         let step = first.bytes;
         let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
         let range = range.map_err(|error| Problem::bad(error.to_string()))?;
-        let lease = self.lease(step).await?;
         let bytes = self.expected(step.min(self.proxy.settings.first_step));
         let mut room = self.proxy.origins.room(&lease, bytes).await;
         if self.is_over() {
@@ -182,7 +189,7 @@ impl Download {
             request
         };
         let asked = ask(proxy, to, &expected, lease, &mut request);
-        let (answer, lease) = rooms::while_it_answers(&mut room, asked).await?;
+        let (answer, lease) = rooms::while_it_comes(&mut room, asked).await?;
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease, first, room).await,
             // There is no first byte in an object of none.
@@ -370,7 +377,7 @@ impl Download {
         let length = usize::try_from(length).ok()?;
         let mut first = BytesMut::with_capacity(length);
         let reading = async {
-            while let Some(frame) = body.frame().await {
+            while let Some(frame) = rooms::while_it_comes(&mut room, body.frame()).await {
                 let Ok(bytes) = frame.ok()?.into_data() else { continue };
                 lease.moved();
                 room.iter_mut().for_each(|room| room.came(bytes.len() as u64));

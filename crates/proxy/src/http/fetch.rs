@@ -1,20 +1,20 @@
 //! The bytes of an object, fetched in ranges over one or several connections. What breaks is fetched again
 //! from the byte where it stopped, over another network where there is one.
 
+mod helping;
 mod lost;
 mod reconsidering;
 
-use super::assembly::{Assembly, LEAST_RANGE};
+use super::assembly::{Assembly, LEAST_RANGE, Standing};
 use super::budget::Share;
 use super::decided::{Decided, Route, Unit};
 use super::object::{Described, Object};
-use super::worker::{Start, Stopped, Trial, Worker};
+use super::worker::{First, Start, Stopped, Trial, Worker};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lost::{Found, Lost};
 use reconsidering::{LOOK, Pace};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -153,6 +153,7 @@ async fn round(
         at_work: HashMap::new(),
         alone: None,
         pace: Pace::default(),
+        helped: None,
         unit,
         units: Vec::new(),
         lost: Lost::of(unit),
@@ -179,6 +180,8 @@ struct Team {
     /// How another connection is made beside that of a worker that began alone.
     alone: Option<(String, Candidate)>,
     pace: Pace,
+    /// Of what stood still the manager was asked last.
+    helped: Option<Standing>,
     /// What was decided first, with the manager.
     unit: Option<u64>,
     /// What has moved counts as scheduled for as long as this is there.
@@ -207,7 +210,12 @@ impl Team {
         if let Some(ranges) = self.assembly.cut(&sizes) {
             self.workers.store(parts.len(), Ordering::Relaxed);
             for (part, range) in parts.into_iter().zip(ranges) {
-                self.add(part.route.way.interface.clone(), Start::by(part.route), Some(range), None);
+                self.add(
+                    part.route.way.interface.clone(),
+                    Start::by(part.route),
+                    Some(First::Range(range)),
+                    None,
+                );
             }
         } else {
             self.workers.store(parts.len() * WORKERS_EACH, Ordering::Relaxed);
@@ -235,7 +243,7 @@ impl Team {
         }
     }
 
-    fn add(&mut self, interface: String, start: Start, first: Option<Range<u64>>, trial: Option<Trial>) {
+    fn add(&mut self, interface: String, start: Start, first: Option<First>, trial: Option<Trial>) {
         *self.at_work.entry(interface.clone()).or_default() += 1;
         self.lost.uses(&interface, start.candidate());
         let worker = Worker {
@@ -257,6 +265,8 @@ impl Team {
         let mut why = String::new();
         let mut pace = tokio::time::interval(LOOK);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut standing = tokio::time::interval(helping::LOOK);
+        standing.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 ended = self.tasks.join_next() => match ended {
@@ -271,6 +281,7 @@ impl Team {
                 },
                 found = self.lost.found() => self.take_in(found),
                 _ = pace.tick() => self.reconsider().await,
+                _ = standing.tick() => self.help().await,
             }
         }
     }

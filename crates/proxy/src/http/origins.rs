@@ -23,7 +23,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::protocol::OpenConnection;
+use whimbrel_multiaccess::protocol::{OpenConnection, Verdict};
 use whimbrel_multiaccess::{Candidate, Client};
 
 /// A connection that nobody used for so long is closed: servers do so too.
@@ -288,8 +288,13 @@ impl Origins {
         if let Some(by) = verdict.warm.take().and_then(Candidate::of_way) {
             self.open_ahead(to, by);
         }
-        verdict.ways.iter().for_each(|way| self.rooms.know(&way.interface, way.holds));
-        Ok(Decided::of(verdict, asked, &offers, client))
+        Ok(self.decided(verdict, asked, &offers, client))
+    }
+
+    fn decided(&self, verdict: Verdict, asked: Instant, offers: &[Offer], client: &Client) -> Decided {
+        let parts = verdict.parts.iter().map(|part| &part.way);
+        verdict.ways.iter().chain(parts).for_each(|way| self.rooms.know(&way.interface, way.holds));
+        Decided::of(verdict, asked, offers, client)
     }
 
     /// Gives a connection for a message: an idle one, or a new one, as was decided.

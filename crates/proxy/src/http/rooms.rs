@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 /// Networks with room, at once. What goes over others does not wait.
 const MOST: usize = 64;
@@ -17,7 +17,8 @@ const MOST: usize = 64;
 /// network needs to carry all that it holds.
 const LONGEST: Duration = Duration::from_millis(150);
 
-/// So much a server sends before it hears that anything has come, about: ten segments (RFC 6928).
+/// So much a server sends on a new connection before it hears that anything has come: ten segments (RFC
+/// 6928). By what it sends on one that has carried more, the window has shown what the network takes.
 const BURST: u64 = 14_000;
 /// So many answers of unknown size are to fit on a network at once: browsers ask a server for six objects.
 const AT_ONCE: u64 = 6;
@@ -53,13 +54,15 @@ struct Network {
 pub(super) struct Room {
     network: Arc<Network>,
     bytes: u64,
+    /// It is not kept for longer, however slowly something comes.
+    until: Instant,
 }
 
 impl Rooms {
-    /// This network holds so many bytes at once. `None`: it is not known any more, and what was is believed.
+    /// This network holds so many bytes at once. `None`: nobody knows.
     pub(super) fn know(&self, network: &str, holds: Option<u64>) {
-        if let Some((network, holds)) = self.of(network).zip(holds) {
-            network.holds.store(holds, Ordering::Relaxed);
+        if let Some(network) = self.of(network) {
+            network.holds.store(holds.unwrap_or(0), Ordering::Relaxed);
         }
     }
 
@@ -73,7 +76,7 @@ impl Rooms {
         if timeout(LONGEST, network.fits(holds, bytes)).await.is_err() {
             network.under_way.fetch_add(bytes, Ordering::Relaxed);
         }
-        Some(Room { network, bytes })
+        Some(Room { network, bytes, until: Instant::now() + 2 * LONGEST })
     }
 
     /// How many bytes to ask this network for first of an object of unknown size, at most so many. The objects
@@ -146,15 +149,17 @@ impl Drop for Room {
     }
 }
 
-/// Waits for the head of an answer. After long enough it takes no room any more: its server is slow, and what
-/// others want to have over the network is not held up by it.
-pub(super) async fn while_it_answers<T>(room: &mut Option<Room>, answer: impl Future<Output = T>) -> T {
-    tokio::pin!(answer);
-    match timeout(LONGEST, &mut answer).await {
-        Ok(answer) => answer,
+/// Waits for the next thing that comes of an answer. After long enough it takes no room any more: its server
+/// is slow, or its reader, and what others want to have over the network is not held up by it.
+pub(super) async fn while_it_comes<T>(room: &mut Option<Room>, next: impl Future<Output = T>) -> T {
+    let Some(Room { until, .. }) = room else { return next.await };
+    let until = (*until).min(Instant::now() + LONGEST);
+    tokio::pin!(next);
+    match timeout_at(until.into(), &mut next).await {
+        Ok(next) => next,
         Err(_) => {
             *room = None;
-            answer.await
+            next.await
         }
     }
 }
@@ -232,13 +237,18 @@ mod tests {
     async fn what_a_slow_server_was_asked_for_takes_no_room_for_long() {
         let rooms = Rooms::default();
         let mut first = Some(take(&rooms, "wlan0", 13).await);
-        while_it_answers(&mut first, std::future::ready(())).await;
+        while_it_comes(&mut first, std::future::ready(())).await;
         assert!(first.is_some());
         let mut next = Box::pin(take(&rooms, "wlan0", 13));
         assert!(poll!(&mut next).is_pending());
-        while_it_answers(&mut first, tokio::time::sleep(LONGEST * 2)).await;
+        while_it_comes(&mut first, tokio::time::sleep(LONGEST * 2)).await;
         assert!(first.is_none());
-        drop(next.await);
+        // Nor does one of which a byte comes now and then.
+        let mut slow = Some(next.await);
+        for _ in 0..8 {
+            while_it_comes(&mut slow, tokio::time::sleep(LONGEST / 3)).await;
+        }
+        assert!(slow.is_none());
     }
 
     #[tokio::test]
@@ -255,7 +265,7 @@ mod tests {
         }
         assert!(rooms.take("wlan0", 3546).now_or_never().is_none());
         rooms.know("wlan0", None);
-        assert_eq!(step(), (3546, 3546), "what was known is believed");
+        assert_eq!(step(), (12_800, 12_800));
         rooms.know("wlan0", Some(6000));
         assert_eq!(step(), (SMALLEST, SMALLEST));
         rooms.know("wlan0", Some(246_000));

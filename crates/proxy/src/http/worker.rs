@@ -1,6 +1,6 @@
 //! One of those who fetch an object: ranges, one after the other, on connections of one network.
 
-use super::assembly::{Assembly, LEAST_RANGE, Want};
+use super::assembly::{Assembly, LEAST_RANGE, Rest, Want};
 use super::decided::{Decided, Route};
 use super::fields;
 use super::line::{Unsent, is_of_the_network};
@@ -91,7 +91,7 @@ pub(super) struct Worker {
     pub(super) assembly: Arc<Assembly>,
     pub(super) start: Start,
     /// What it fetches first.
-    pub(super) first: Option<Range<u64>>,
+    pub(super) first: Option<First>,
     /// It fetches to see what its network carries.
     pub(super) trial: Option<Trial>,
     /// How many there are in all: more, once the end of what comes has moved.
@@ -100,6 +100,29 @@ pub(super) struct Worker {
     pub(super) stall: Duration,
     /// Which networks there are, as soon as that is heard.
     pub(super) present: watch::Receiver<Option<Present>>,
+}
+
+/// What a worker fetches first.
+pub(super) enum First {
+    /// This range, which is nobody else's.
+    Range(Range<u64>),
+    /// The rest of one that stands still, beside its worker, if it still does once there is a connection.
+    Rest(Rest),
+}
+
+/// A range for a worker.
+struct Task {
+    /// Where the range begins that this is the rest of: all of it, unless another worker fetches it too.
+    of: u64,
+    range: Range<u64>,
+    /// Another worker has it, and goes on whatever this one finds.
+    is_second: bool,
+}
+
+impl From<Range<u64>> for Task {
+    fn from(range: Range<u64>) -> Self {
+        Self { of: range.start, range, is_second: false }
+    }
 }
 
 /// Why a worker cannot go on.
@@ -159,17 +182,19 @@ impl Worker {
         let leased = tokio::select! {
             leased = self.lease(start) => leased.map_err(|error| error.to_string()),
             () = &mut gone => Err(GONE.to_owned()),
+            () = self.is_not_needed() => return Ok(()),
         };
         let mut lease = match leased {
             Ok(lease) => lease,
             Err(error) => {
-                if let Some(range) = self.first.take() {
-                    self.assembly.give_back(range.start, range.start);
+                if let Some(First::Range(range)) = self.first.take() {
+                    self.assembly.give_back(range.start);
                 }
                 return Err(Stopped::on_the_way(error));
             }
         };
         gone = self.gone(lease.by(), seen);
+        let mut was_cut_off = false;
         let mut bytes = if self.trial.is_some() { LEAST_RANGE } else { FIRST_RANGE };
         loop {
             if self.trial.is_some_and(Trial::is_over) {
@@ -178,16 +203,16 @@ impl Worker {
             }
             let workers = self.workers() as u64;
             let want = if workers == 1 { Want::All } else { Want::About { bytes, workers } };
-            let taken = match self.first.take() {
-                Some(range) => Some(range),
-                None => self.next(want, &lease).await,
+            let taken = match self.first.take().and_then(|first| self.task(first)) {
+                Some(task) => Some(task),
+                None => self.next(want, &lease).await.map(Task::from),
             };
-            let Some(range) = taken else {
+            let Some(task) = taken else {
                 lease.release();
                 return Ok(());
             };
             // The server may have closed it after the last answer.
-            if lease.was_used() && !lease.line().is_ready().await {
+            if (lease.was_used() || was_cut_off) && !lease.line().is_ready().await {
                 let by = lease.by().cloned();
                 let seen = self.seen(by.as_ref().and_then(|by| by.interface.as_deref()).unwrap_or_default());
                 let turn = lease.close();
@@ -199,45 +224,74 @@ impl Worker {
                 lease = match again {
                     Ok(lease) => lease.with(turn),
                     Err(error) => {
-                        self.assembly.give_back(range.start, range.start);
+                        self.assembly.give_back(task.of);
                         return Err(Stopped::on_the_way(error));
                     }
                 };
                 gone = self.gone(lease.by(), seen);
+                was_cut_off = false;
             }
             let began = Instant::now();
-            let mut at = range.start;
+            let mut at = task.range.start;
             let fetched = tokio::select! {
-                fetched = self.fetch(&mut lease, &range, &mut at) => fetched,
+                biased;
+                // Another worker that fetched it too was faster.
+                () = self.assembly.is_over(task.of) => Ok(()),
+                fetched = self.fetch(&mut lease, &task, &mut at) => fetched,
                 // Others fetch the rest now, and not when it has been silent for long enough.
                 () = &mut gone => Err(Broken::Path(GONE.to_owned())),
                 // Nothing waits for long for a network that turns out to be slow.
                 () = Trial::late(self.trial) => {
-                    self.assembly.give_back(range.start, at);
+                    self.assembly.give_back(task.of);
                     return Ok(());
                 }
             };
             match fetched {
                 // A server may send less than it was asked for (RFC 9110, §15.3.7), but no crumbs.
-                Ok(()) if at < self.assembly.end_of(range.start) => {
-                    self.assembly.give_back(range.start, at);
-                    if at - range.start < LEAST_RANGE {
+                Ok(()) if at < self.assembly.end_of(task.of) => {
+                    self.assembly.give_back(task.of);
+                    if at - task.range.start < LEAST_RANGE {
                         return Err(Stopped::by_server("the server sends less than it is asked for"));
                     }
                 }
                 Ok(()) => {
-                    self.assembly.done(range.start);
-                    if at < range.end {
+                    self.assembly.done(task.of);
+                    if at < task.range.end {
                         // The rest of it is another worker's, and must not take the network's time.
                         lease.line().cut_off();
+                        was_cut_off = true;
                     }
-                    let rate = (at - range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
+                    let rate = (at - task.range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
                     bytes = ((rate * RANGE_TIME) as u64).min(self.assembly.window() / workers);
                 }
                 Err(broken) => {
-                    self.assembly.give_back(range.start, at);
+                    self.assembly.give_back(task.of);
+                    if task.is_second {
+                        // The first goes on, and what is wrong shows there, if anything is.
+                        lease.line().leave();
+                        return Err(Stopped::by_server("the rest of a range did not come there either"));
+                    }
                     return Err(self.broke(broken, lease).await);
                 }
+            }
+        }
+    }
+
+    /// Waits until what this was to help with is over.
+    async fn is_not_needed(&self) {
+        match &self.first {
+            Some(First::Rest(rest)) => self.assembly.is_over(rest.start).await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// `None`: there is nothing to help with any more.
+    fn task(&self, first: First) -> Option<Task> {
+        match first {
+            First::Range(range) => Some(range.into()),
+            First::Rest(rest) => {
+                let range = self.assembly.join(&rest)?;
+                Some(Task { of: rest.start, range, is_second: true })
             }
         }
     }
@@ -324,23 +378,25 @@ impl Worker {
     }
 
     /// Fetches a range. `at` is the first byte of it that has not come.
-    async fn fetch(&self, lease: &mut Lease, range: &Range<u64>, at: &mut u64) -> Result<(), Broken> {
+    async fn fetch(&self, lease: &mut Lease, task: &Task, at: &mut u64) -> Result<(), Broken> {
+        let Task { of, range, .. } = task;
         let request = self.request(range);
         let mut room = self.object.origins.room(lease, range.end - range.start).await;
+        if let Some(on) = lease.on() {
+            self.assembly.asked_on(*of, on);
+        }
         let sending = lease.line().send(request, self.stall);
-        let answer = rooms::while_it_answers(&mut room, sending).await.map_err(|unsent| match unsent {
+        let answer = rooms::while_it_comes(&mut room, sending).await.map_err(|unsent| match unsent {
             Unsent::Returned(_) => Broken::Server("the connection was closed".to_owned()),
             Unsent::Ended(error) => Broken::of(&error),
             Unsent::Nonsense(error) => Broken::Server(error.to_string()),
             Unsent::Late => Broken::Path("the server does not answer".to_owned()),
         })?;
         let had = self.check(&answer, range)?;
-        if answer.status() == StatusCode::PARTIAL_CONTENT
-            && let Some(on) = lease.on()
-        {
-            self.assembly.comes_on(range.start, on);
+        if let Some(on) = lease.on() {
+            self.assembly.comes_on(*of, on, answer.status() == StatusCode::PARTIAL_CONTENT);
         }
-        self.read(answer.into_body(), range.start, had, (at, room), lease).await
+        self.read(answer.into_body(), *of, had, (at, room), lease).await
     }
 
     fn request(&self, range: &Range<u64>) -> Request<Sent> {
@@ -399,15 +455,16 @@ impl Worker {
     async fn read(
         &self,
         mut body: Coming,
-        start: u64,
+        of: u64,
         had: Had,
         (at, mut room): (&mut u64, Option<Room>),
         lease: &Lease,
     ) -> Result<(), Broken> {
         let Had { mut skipped, end } = had;
-        while *at < end.min(self.assembly.end_of(start)) {
-            self.assembly.room_at(*at).await;
-            let Ok(frame) = tokio::time::timeout(self.stall, body.frame()).await else {
+        while *at < end.min(self.assembly.end_of(of)) {
+            rooms::while_it_comes(&mut room, self.assembly.room_at(*at)).await;
+            let frame = rooms::while_it_comes(&mut room, body.frame());
+            let Ok(frame) = tokio::time::timeout(self.stall, frame).await else {
                 return Err(Broken::Path("nothing comes any more".to_owned()));
             };
             let Some(frame) = frame else {

@@ -87,10 +87,11 @@ fn what_is_given_back_goes_first_and_is_waited_for() {
     // Another worker stays for as long as it may be needed.
     assert_eq!(taken(&assembly, about(KIB)), Poll::Pending);
     assembly.put(0, piece(KIB));
-    assembly.give_back(0, KIB);
+    assembly.give_back(0);
     let range = taken(&assembly, about(KIB));
     assert_eq!(range, Poll::Ready(Some(KIB..65 * KIB)));
-    assembly.give_back(KIB, 65 * KIB);
+    assembly.put(KIB, piece(64 * KIB));
+    assembly.give_back(KIB);
     assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(65 * KIB..1 << 20)));
 }
 
@@ -119,7 +120,7 @@ fn a_server_without_ranges_is_read_by_one_worker_from_the_first_byte_that_is_mis
     assembly.goes_on_in_one();
     assert_eq!(taken(&assembly, about(64 * KIB)), Poll::Ready(None), "one of several");
     assert_eq!(taken(&assembly, Want::All), Poll::Pending, "a range is under way");
-    assembly.give_back(64 * KIB, 64 * KIB);
+    assembly.give_back(64 * KIB);
     assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(64 * KIB..1 << 20)));
     assert_eq!(assembly.left(), 960 * KIB);
     assembly.put(64 * KIB, piece(960 * KIB));
@@ -131,6 +132,7 @@ fn a_server_without_ranges_is_read_by_one_worker_from_the_first_byte_that_is_mis
 #[test]
 fn small_pieces_are_joined() {
     let assembly = Assembly::new(0, 1 << 20, 1 << 20);
+    assert!(taken(&assembly, Want::All).is_ready());
     for at in 0..40_000 {
         assembly.put(at, Bytes::from_static(b"x"));
     }
@@ -176,26 +178,59 @@ fn the_end_of_the_longest_range_goes_to_another_worker_and_none_of_it_is_kept_tw
     assert_eq!(assembly.longest(), None, "nobody waits for it");
     assert!(read(&assembly).is_pending());
     assert_eq!(assembly.longest(), None, "the server may have no ranges");
-    assembly.comes_on(256 * KIB, ON);
-    let longest = Longest { start: 256 * KIB, at: 356 * KIB, left: 668 * KIB, on: ON };
+    assembly.comes_on(256 * KIB, ON, true);
+    let longest = Rest { start: 256 * KIB, at: 356 * KIB, left: 668 * KIB, on: ON };
     assert_eq!(assembly.longest(), Some(longest));
     assert_eq!(assembly.shorten(256 * KIB, 668 * KIB), None, "no more is left than is to stay");
     assert_eq!(assembly.shorten(256 * KIB, 0), None);
     assert_eq!(assembly.shorten(256 * KIB, 68 * KIB), Some(424 * KIB..1 << 20));
-    assert_eq!((assembly.under_way(), assembly.end_of(256 * KIB)), (3, 424 * KIB));
+    assert_eq!((assembly.at_work(), assembly.end_of(256 * KIB)), (3, 424 * KIB));
     // What had been asked for before goes on to come.
     assert_eq!(assembly.put(356 * KIB, piece(100 * KIB)), 68 * KIB);
     assembly.done(256 * KIB);
     assert_eq!(assembly.put(424 * KIB, piece(600 * KIB)), 600 * KIB);
     assembly.done(424 * KIB);
-    assert_eq!((assembly.left(), assembly.under_way()), (256 * KIB, 1));
+    assert_eq!((assembly.left(), assembly.at_work()), (256 * KIB, 1));
+}
+
+#[test]
+fn of_a_range_that_two_workers_fetch_what_either_brings_first_is_kept() {
+    let assembly = Assembly::new(0, 100 * KIB, 1 << 20);
+    assert!(taken(&assembly, Want::All).is_ready());
+    assert_eq!(assembly.standing(), None, "it is not asked for, and nobody waits");
+    assembly.asked_on(0, ON);
+    assert!(read(&assembly).is_pending());
+    assert!(assembly.standing().is_some_and(|standing| !standing.has_begun));
+    assembly.comes_on(0, ON, true);
+    assert!(assembly.standing().is_some_and(|standing| standing.has_begun));
+    assembly.put(0, piece(10 * KIB));
+    assert!(read(&assembly).is_ready() && read(&assembly).is_pending());
+    let rest = Rest { start: 0, at: 10 * KIB, left: 90 * KIB, on: ON };
+    assert_eq!(assembly.standing().map(|standing| standing.rest), Some(rest));
+    assert_eq!(assembly.join(&Rest { at: 9 * KIB, left: 91 * KIB, ..rest }), None, "it has moved since");
+    assert_eq!(assembly.join(&rest), Some(10 * KIB..100 * KIB));
+    assert_eq!((assembly.standing(), assembly.longest(), assembly.join(&rest)), (None, None, None));
+    // The first comes again, and is overtaken.
+    assert_eq!(assembly.put(10 * KIB, piece(20 * KIB)), 20 * KIB);
+    assert_eq!(assembly.put(10 * KIB, piece(40 * KIB)), 40 * KIB);
+    assert_eq!((assembly.left(), assembly.received()), (50 * KIB, 50 * KIB));
+    // One of them breaks, and the range is the other's alone.
+    assembly.give_back(0);
+    assert_eq!(taken(&assembly, Want::All), Poll::Pending);
+    let mut over = Box::pin(assembly.is_over(0));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(over.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(assembly.put(30 * KIB, piece(80 * KIB)), 70 * KIB);
+    assembly.done(0);
+    assert!(over.as_mut().poll(&mut cx).is_ready());
+    assert_eq!((assembly.left(), assembly.put(30 * KIB, piece(KIB)), assembly.join(&rest)), (0, KIB, None));
 }
 
 #[test]
 fn nothing_moves_while_something_is_not_even_asked_for() {
     let assembly = Assembly::new(0, 4 << 20, 1 << 20);
     assert!(taken(&assembly, about(512 * KIB)).is_ready());
-    assembly.comes_on(0, ON);
+    assembly.comes_on(0, ON, true);
     assert!(read(&assembly).is_pending());
     assert_eq!(assembly.longest(), None);
 }
@@ -207,6 +242,7 @@ enum Step {
     Put { whose: usize, bytes: u64 },
     GiveBack { whose: usize },
     Shorten { whose: usize, stays: u64 },
+    Join { whose: usize },
     Read,
 }
 
@@ -217,6 +253,7 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
         (any::<usize>(), 1..100 * KIB).prop_map(|(whose, bytes)| Step::Put { whose, bytes }),
         any::<usize>().prop_map(|whose| Step::GiveBack { whose }),
         (any::<usize>(), 0..200 * KIB).prop_map(|(whose, stays)| Step::Shorten { whose, stays }),
+        any::<usize>().prop_map(|whose| Step::Join { whose }),
         Just(Step::Read),
     ];
     proptest::collection::vec(step, 0..120)
@@ -251,6 +288,14 @@ impl Model {
                 let which = whose % self.held.len();
                 let (start, at) = self.held[which];
                 let end = self.assembly.end_of(start);
+                if pin!(self.assembly.is_over(start)).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+                {
+                    // Another one has brought the rest. What was on its way all the same is dropped.
+                    let comes = at..(at + bytes).min(Self::TOTAL);
+                    assert_eq!(self.assembly.put(at, Self::bytes(comes.clone())), comes.end - at);
+                    self.held.remove(which);
+                    return;
+                }
                 // More of it may come than is left to this worker.
                 let comes = at..(at + bytes).min(end + KIB).min(Self::TOTAL);
                 let kept = self.assembly.put(at, Self::bytes(comes.clone()));
@@ -262,13 +307,22 @@ impl Model {
                 }
             }
             Step::GiveBack { whose } if !self.held.is_empty() => {
-                let (start, at) = self.held.swap_remove(whose % self.held.len());
-                self.assembly.give_back(start, at);
+                let (start, _) = self.held.swap_remove(whose % self.held.len());
+                self.assembly.give_back(start);
             }
             Step::Shorten { whose, stays } if !self.held.is_empty() => {
                 let (start, _) = self.held[whose % self.held.len()];
                 if let Some(rest) = self.assembly.shorten(start, *stays) {
                     self.held.push((rest.start, rest.start));
+                }
+            }
+            Step::Join { whose } if !self.held.is_empty() => {
+                let (start, at) = self.held[whose % self.held.len()];
+                self.assembly.asked_on(start, ON);
+                let left = self.assembly.end_of(start).saturating_sub(at);
+                if let Some(rest) = self.assembly.join(&Rest { start, at, left, on: ON }) {
+                    assert_eq!(rest, at..at + left);
+                    self.held.push((start, at));
                 }
             }
             Step::Read => {

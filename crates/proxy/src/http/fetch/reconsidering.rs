@@ -1,8 +1,8 @@
 //! The last step of the manager's policy: the end of an object that takes long comes another way, once that
 //! is sooner.
 
-use super::{LEAST_RANGE, Start, Team, WORKERS_EACH};
-use crate::http::assembly::Longest;
+use super::{First, LEAST_RANGE, Start, Team, WORKERS_EACH};
+use crate::http::assembly::Rest;
 use crate::http::decided::Part;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ pub(super) struct Pace {
 
 /// What was seen of the longest range.
 struct Look {
-    longest: Longest,
+    longest: Rest,
     at: Instant,
     /// Something of it had come since the look before: it had begun then, and its window has grown since.
     has_begun: bool,
@@ -33,7 +33,7 @@ struct Look {
 impl Pace {
     /// When this range will be complete if it goes on as it came since the last look. `None`: it was another
     /// one or had hardly begun then, or nothing came of it, which is a matter of its worker's patience.
-    fn look(&mut self, longest: Longest, now: Instant) -> Option<Duration> {
+    fn look(&mut self, longest: Rest, now: Instant) -> Option<Duration> {
         let first = Look { longest, at: now, has_begun: false };
         let before = self.before.replace(first)?;
         let came = longest.at.checked_sub(before.longest.at);
@@ -59,7 +59,9 @@ impl Team {
     pub(super) async fn reconsider(&mut self) {
         let Some((longest, completes)) = self.longest() else { return };
         let (origins, to) = (&self.object.origins, &self.object.to);
-        let Some(mut decided) = origins.reconsider(to, &longest, self.unit, completes).await else { return };
+        let Some(mut decided) = origins.reconsider(to, &longest, self.unit, completes, false).await else {
+            return;
+        };
         // It has one part: the one that moves.
         let Some(part) = decided.parts.pop() else { return };
         let Some(stays) = stays(longest.left, part.bytes, self.assembly.window()) else { return };
@@ -71,7 +73,7 @@ impl Team {
     }
 
     /// The range of which the end may move, and when it would be complete.
-    fn longest(&mut self) -> Option<(Longest, Duration)> {
+    fn longest(&mut self) -> Option<(Rest, Duration)> {
         let may_move = self.object.may_split && self.pace.moves < MOST_MOVES && self.is_one_free();
         let longest = self.assembly.longest().filter(|longest| may_move && longest.left >= LEAST_LEFT);
         let Some(longest) = longest else {
@@ -84,7 +86,7 @@ impl Team {
     /// Whether a network may be free: one has no worker, or a worker has nothing to do.
     fn is_one_free(&self) -> bool {
         let working = || self.at_work.values().filter(|count| **count > 0);
-        working().count() == 1 || working().sum::<usize>() > self.assembly.under_way()
+        working().count() == 1 || working().sum::<usize>() > self.assembly.at_work()
     }
 
     /// Has the rest of a range fetched by a new worker on that network; or, in ranges that all of them ask
@@ -94,10 +96,10 @@ impl Team {
         self.hear();
         if !in_ranges {
             self.workers.fetch_add(1, Ordering::Relaxed);
-            return self.add(interface, Start::by(part.route), Some(rest), None);
+            return self.add(interface, Start::by(part.route), Some(First::Range(rest)), None);
         }
         let is_there = self.at_work.get(&interface).is_some_and(|count| *count > 0);
-        self.assembly.give_back(rest.start, rest.start);
+        self.assembly.give_back(rest.start);
         if let Some((beside, by)) = self.alone.take() {
             self.workers.store(2 * WORKERS_EACH, Ordering::Relaxed);
             self.add(beside, Start::New(by), None, None);
@@ -115,9 +117,9 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn longest(start: u64, at: u64, left: u64) -> Longest {
+    fn longest(start: u64, at: u64, left: u64) -> Rest {
         let on = On { id: 1, source: [192, 0, 2, 1].into() };
-        Longest { start, at, left, on }
+        Rest { start, at, left, on }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Origins;
 use crate::Destination;
-use crate::http::assembly::Longest;
+use crate::http::assembly::Rest;
 use crate::http::decided::Decided;
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
@@ -15,13 +15,15 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 impl Origins {
     /// Asks about a range that is under way, of this unit, and will be complete after so long if nothing
-    /// changes. `None`: all of it stays; else the decision has parts.
+    /// changes. Where it `stands` all of it is to come over another network too. `None`: all of it stays;
+    /// else the decision has parts.
     pub(in crate::http) async fn reconsider(
         &self,
         to: &Destination,
-        longest: &Longest,
+        longest: &Rest,
         unit: Option<u64>,
         completes: Duration,
+        stands: bool,
     ) -> Option<Decided> {
         let client = self.upstream.manager(to)?;
         let asked = Instant::now();
@@ -32,10 +34,10 @@ impl Origins {
         open.retain(|one| one.id != on.id);
         open.push(OpenConnection { id: on.id, source: on.source, scheduled: longest.left });
         let completes_ms = completes.min(LONGEST).as_secs_f64() * 1000.0;
-        let under_way = UnderWay { connection: on.id, completes_ms };
+        let under_way = UnderWay { connection: on.id, completes_ms, stands };
         let intents = Intents::receive(longest.left);
         let asking = client.reconsider(to.host(), to.port(), intents, open, under_way, unit);
         let verdict = tokio::time::timeout(ANSWER, asking).await.ok().flatten()?;
-        Some(Decided::of(verdict, asked, &offers, client))
+        Some(self.decided(verdict, asked, &offers, client))
     }
 }
