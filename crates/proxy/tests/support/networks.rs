@@ -138,18 +138,22 @@ impl World {
 
     /// Waits until the manager sees each link so.
     pub fn until_seen(&self, what: &str, is_so: impl Fn(&PathReport) -> bool + Send) {
-        assert!(self.is_seen(LIMIT, is_so), "the manager does not see that {what}");
+        let last = self.seen(LIMIT, is_so);
+        assert!(last.is_none(), "the manager does not see that {what}, but {last:?}");
     }
 
-    /// Whether the manager sees each link so, within this time.
-    fn is_seen(&self, within: Duration, is_so: impl Fn(&PathReport) -> bool + Send) -> bool {
+    /// `None`: the manager sees each link so, within this time. Else what it told last.
+    fn seen(&self, within: Duration, is_so: impl Fn(&PathReport) -> bool + Send) -> Option<String> {
         let client = Client::at(&self.folder.path().join("access"));
         let names: Vec<String> = (0..self.links.len()).map(|n| format!("link{n}")).collect();
+        let mut last = String::new();
+        let told = &mut last;
         let seen = async move {
             let mut watcher = client.watch(false).await.unwrap();
             loop {
                 let line = watcher.next().await.unwrap();
                 let answer: Answer = serde_json::from_str(&line).unwrap();
+                *told = line;
                 let paths = answer.paths.unwrap_or_default();
                 let is_seen = |name: &String| paths.iter().any(|path| path.interface == *name && is_so(path));
                 if names.iter().all(is_seen) {
@@ -157,7 +161,8 @@ impl World {
                 }
             }
         };
-        self.runtime.block_on(async move { tokio::time::timeout(within, seen).await }).is_ok()
+        let seen = self.runtime.block_on(async move { tokio::time::timeout(within, seen).await });
+        seen.is_err().then_some(last)
     }
 
     /// Fills each link for a while, so that the manager knows it. The connections stay open, as other
@@ -178,7 +183,7 @@ impl World {
         };
         let mut open = self.warm_up(object);
         for _ in 0..5 {
-            if self.is_seen(Duration::from_secs(1), known) {
+            if self.seen(Duration::from_secs(1), known).is_none() {
                 return open;
             }
             open = self.warm_up(object);
