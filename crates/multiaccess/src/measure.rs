@@ -17,6 +17,8 @@ const EXPECTED: Duration = Duration::from_secs(1);
 /// Asking for all TCP connections takes milliseconds where there are thousands. At most one part in so many
 /// of the time is spent on it: while there is traffic, and while there is none.
 const SHARES: [u32; 2] = [50, 400];
+/// What it takes at least, as far as that is counted: some hundred of them.
+const LEAST_COST: Duration = Duration::from_millis(1);
 /// Between attempts to open the kernel's sockets anew.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -25,7 +27,7 @@ pub(crate) struct Measuring {
     survey: Survey,
     watch: Watch,
     numbers: Numbers,
-    /// When all TCP connections were last asked for, and how long that took.
+    /// When all TCP connections were last asked for, and what that cost.
     sockets: Option<(Instant, Duration)>,
 }
 
@@ -83,9 +85,10 @@ impl Measuring {
     async fn once(&mut self, shared: &Shared, often: bool) -> io::Result<bool> {
         let began = Instant::now();
         let share = SHARES[usize::from(!often)];
-        if self.sockets.is_none_or(|(last, took)| began.duration_since(last) >= took * share) {
+        if self.sockets.is_none_or(|(last, cost)| began.duration_since(last) >= cost * share) {
             self.survey.round_trips().await?;
-            self.sockets = Some((began, began.elapsed()));
+            let before = self.sockets.map_or(LEAST_COST, |(_, cost)| cost);
+            self.sockets = Some((began, cost(began.elapsed(), before)));
         }
         let measured = self.survey.rates(shared.now()).await?;
         let moved: f64 = measured
@@ -125,12 +128,30 @@ impl Measuring {
     }
 }
 
+/// What asking cost that took so long. Most of a time that is much longer than before went to others, on a
+/// machine that is busy: were all of it counted, nothing would be seen for many seconds. What stays is believed
+/// within a few times.
+fn cost(took: Duration, before: Duration) -> Duration {
+    took.min(2 * before).max(LEAST_COST)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::Settings;
     use whimbrel_lab::{Lab, LinkSpec, require};
+
+    #[test]
+    fn asking_that_took_long_for_once_is_not_put_off_for_long_and_what_stays_long_is() {
+        let after = |millis: &[u64]| {
+            millis.iter().fold(LEAST_COST, |before, millis| cost(Duration::from_millis(*millis), before))
+        };
+        // At rest the next time is after 800 ms, and not after 20 s.
+        assert_eq!(after(&[50]), Duration::from_millis(2));
+        assert_eq!(after(&[50, 1]), LEAST_COST);
+        assert_eq!(after(&[50; 6]), Duration::from_millis(50));
+    }
 
     #[test]
     fn what_changed_while_the_kernel_could_not_be_asked_is_known_as_soon_as_it_can_be() {
