@@ -129,8 +129,8 @@ impl Measuring {
 }
 
 /// What asking cost that took so long. Most of a time that is much longer than before went to others, on a
-/// machine that is busy: were all of it counted, nothing would be seen for many seconds. What stays is believed
-/// within a few times.
+/// machine that is busy: were all of it counted, nothing would be seen for many seconds. What stays is
+/// believed within a few times.
 fn cost(took: Duration, before: Duration) -> Duration {
     took.min(2 * before).max(LEAST_COST)
 }

@@ -73,7 +73,8 @@ pub struct Ask {
     #[serde(skip_serializing_if = "is_default")]
     pub track: bool,
     /// It is under way already, and `size-received` is what is left of it: should the end come another way?
-    /// Then the decision has one part, which is to, and else neither ways nor parts.
+    /// Then the decision has one part, which is to, and else neither ways nor parts. Where it stands still,
+    /// that is all of it, which is to come that way too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under_way: Option<UnderWay>,
     /// It is what is left of this unit, which is tracked: that is not in its own way.

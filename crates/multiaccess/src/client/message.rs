@@ -103,8 +103,8 @@ impl Client {
 
     /// Asks whether the end of a message that is under way should come another way: `intents` say how much is
     /// left of it, or of a part of the unit `left_of`, and `connections` list the one that it is on. The part
-    /// of the decision is what should, and it counts as scheduled like a unit of its own. `None`: all of it
-    /// stays, or nobody answers.
+    /// of the decision is what should, and it counts as scheduled like a unit of its own. Of what stands
+    /// still it is all, which is to come that way too. `None`: all of it stays, or nobody answers.
     pub async fn reconsider(
         &self,
         host: &str,

@@ -66,9 +66,9 @@ impl Rooms {
         }
     }
 
-    /// Waits until an answer of so many bytes fits on this network, or it has waited for long. Of a larger one
-    /// it is what a server sends at once. What is alone there always fits. `None`: nobody knows what it holds.
-    /// Cancel-safe.
+    /// Waits until an answer of so many bytes fits on this network, or it has waited for long. Of a larger
+    /// one it is what a server sends at once. What is alone there always fits. `None`: nobody knows what it
+    /// holds. Cancel-safe.
     pub(super) async fn take(&self, network: &str, bytes: u64) -> Option<Room> {
         let network = self.of(network)?;
         let (holds, bytes) = (network.holds()?, with_headers(bytes.min(BURST)).saturating_add(HEAD));
@@ -79,8 +79,8 @@ impl Rooms {
         Some(Room { network, bytes, until: Instant::now() + 2 * LONGEST })
     }
 
-    /// How many bytes to ask this network for first of an object of unknown size, at most so many. The objects
-    /// of a page are asked for together.
+    /// How many bytes to ask this network for first of an object of unknown size, at most so many. The
+    /// objects of a page are asked for together.
     pub(super) fn step(&self, network: &str, most: u64) -> u64 {
         let known = lock(&self.0);
         known.get(network).and_then(|network| network.part()).map_or(most, |part| part.min(most))
