@@ -74,11 +74,12 @@ impl Decided {
 
     /// How many bytes to ask for first, to learn a size, where that is so many at least. Over a connection
     /// that is open already it is what comes in a round trip: as long would be waited for the rest, with
-    /// nothing on the network. A new connection brings no more at first than its window.
+    /// nothing on the network. A new connection brings no more at first than its window, and a little more
+    /// than that would come a round trip later.
     pub(super) fn first_step(&self, least: u64, most: u64) -> u64 {
         let best = self.routes.first().map(|route| &route.way).filter(|way| way.reuse.is_some());
-        let comes = best.and_then(|way| way.round_trip);
-        comes.map_or(least, |bytes| bytes.min(most).max(least))
+        let comes = best.and_then(|way| way.round_trip).map(|bytes| bytes.min(most));
+        comes.filter(|bytes| *bytes >= least.saturating_mul(2)).unwrap_or(least)
     }
 
     /// The network of the best route; it has no name where nobody chose it.
@@ -170,6 +171,7 @@ mod tests {
         };
         assert_eq!(step(Some(1), Some(100_000)), 100_000);
         assert_eq!(step(Some(1), Some(2_500)), 14_000, "near and slow");
+        assert_eq!(step(Some(1), Some(15_000)), 14_000, "hardly more than a window");
         assert_eq!(step(Some(1), Some(u64::MAX)), 256 << 10);
         assert_eq!(step(Some(1), None), 14_000);
         assert_eq!(step(None, Some(100_000)), 14_000, "its window has to grow first");

@@ -157,8 +157,11 @@ impl Download {
     }
 
     /// Of an object that may have any size no more is asked for first than others leave room for on the
-    /// network of this connection.
+    /// network of this connection, nor over a new one than comes in its first window.
     fn fits(&self, first: &mut First, lease: &Lease) {
+        if !lease.was_used() {
+            *first = First { bytes: self.proxy.settings.first_step, share: None };
+        }
         let network = lease.by().and_then(|by| by.interface.as_deref());
         if let Some(network) = network.filter(|_| first.share.is_none() && !self.is_known()) {
             first.bytes = self.proxy.origins.rooms().step(network, first.bytes);
