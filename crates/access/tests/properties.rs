@@ -117,7 +117,9 @@ proptest! {
     }
 
     #[test]
-    fn no_more_moves_than_there_is(case in situation(), left in 1..10_000_000u64, completes in 0.0..100.0f64, stands in any::<bool>()) {
+    fn no_more_moves_than_there_is(
+        case in situation(), left in 1..10_000_000u64, completes in 0.0..100.0f64, stands in any::<bool>(),
+    ) {
         let Some(&connection) = case.connections.first() else { return Ok(()) };
         let under_way = UnderWay { connection: connection.id, left, completes: Seconds(completes), stands };
         let case = Case { intents: Intents { size_received: Some(left), ..case.intents }, ..case };

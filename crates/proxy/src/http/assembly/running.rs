@@ -7,6 +7,9 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+/// So many ranges of an object that stood still get a second worker at most.
+const MOST_JOINED: u32 = 4;
+
 /// A range on its way.
 pub(super) struct Running {
     /// The first byte that has not come, by whichever worker.
@@ -27,9 +30,6 @@ struct Asked {
     /// When it went out, or something of the range came after that.
     moved: Instant,
 }
-
-/// So many ranges of an object that stood still get a second worker at most.
-const MOST_JOINED: u32 = 4;
 
 /// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
