@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// So many of the last objects count.
 const KEPT: usize = 8;
-/// Of fewer objects nothing is concluded: that of a page's text is small, and those of its pictures may not
+/// Of fewer objects little is concluded: that of a page's text is small, and those of its pictures may not
 /// be.
 const LEAST: usize = 4;
 
@@ -47,10 +47,13 @@ impl Sizes {
     }
 
     /// How many of so many first bytes are to be expected of the server's next object: the average of its
-    /// last ones. Where too little is known of it, that of all servers' last ones. `None`: so it is of these.
+    /// last ones. Where too little is known of it, that of all servers' last ones. Where it is of these too,
+    /// those that are missing count as so many. `None`: nothing is known of it.
     pub(super) fn average(&self, server: &Destination, most: u64) -> Option<u64> {
-        let of = self.servers.of(server).and_then(|last| last.average(most));
-        of.or_else(|| self.any().average(most))
+        let of = self.servers.of(server);
+        let any = *self.any();
+        let known = of.and_then(|last| last.average(most)).or_else(|| any.average(most));
+        known.or_else(|| of.or(Some(any)).filter(|last| last.seen > 0).map(|last| last.filled(most)))
     }
 
     /// Whether enough is known of this server itself to expect anything.
@@ -95,6 +98,13 @@ impl Last {
         (self.seen >= LEAST).then(|| sum / self.seen.min(KEPT) as u64)
     }
 
+    /// The average where those that are missing have so many.
+    fn filled(&self, most: u64) -> u64 {
+        let missing = LEAST.saturating_sub(self.seen);
+        let known = self.bytes.iter().take(self.seen).map(|bytes| (*bytes).min(most));
+        (known.sum::<u64>() + missing as u64 * most) / LEAST.max(self.seen.min(KEPT)) as u64
+    }
+
     /// The largest, if at least so many are known: where one of many is large, waiting behind it on a slow
     /// network costs more than the way round.
     fn largest(&self, least: usize) -> Option<u64> {
@@ -134,7 +144,9 @@ mod tests {
         let server = |n: u16| Destination::new("example.org", n).unwrap();
         (1..=3).for_each(|n| sizes.learn(&server(n), u64::from(n)));
         let average = |n| sizes.average(&server(n), 8);
-        assert_eq!([average(9), sizes.hint(&server(9)), average(2), sizes.hint(&server(2))], [None; 4]);
+        assert_eq!([sizes.hint(&server(9)), sizes.hint(&server(2))], [None; 2]);
+        // (1 + 2 + 3 + 8) / 4, and (2 + 8 + 8 + 8) / 4: what is missing has all that there may be.
+        assert_eq!((average(9), average(2)), (Some(3), Some(6)));
         sizes.learn(&server(1), 10);
         assert_eq!(sizes.hint(&server(1)), Some(10));
         // (1 + 2 + 3 + 8) / 4.
