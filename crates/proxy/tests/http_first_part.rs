@@ -360,6 +360,53 @@ fn an_object_that_stops_after_its_first_part_goes_on_over_the_other_network() {
     drop(over);
 }
 
+/// The first part comes over the near network. Its server goes on with it, or breaks it, once it is asked for
+/// the rest, which the far network brings sooner and is more than a window.
+#[test]
+fn the_rest_is_asked_for_elsewhere_while_the_first_part_comes_and_what_breaks_of_that_is_asked_for_again() {
+    if !require!() {
+        return;
+    }
+    let world = World::with(&[(5, 2), (50, 20)], "", |settings| {
+        (settings.first_step, settings.window) = (14_000, 64 << 10);
+    });
+    let _open = world.warm_up_to(&[2, 20], &Object::start(&world, 1 << 20));
+    let expected: Vec<u8> = (0..SIZE).map(|at| b'a' + (at / 997 % 26) as u8).collect();
+    let (sent, breaks) = (expected.clone(), Arc::new(AtomicBool::new(false)));
+    let (rest, is_asked) = mpsc::channel();
+    let is_asked = Mutex::new(is_asked);
+    let waited = Arc::<AtomicUsize>::default();
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let (is_to_break, counted, noted) = (Arc::clone(&breaks), Arc::clone(&waited), Arc::clone(&asked));
+    let origin = world.origin(move |head, _, stream| {
+        noted.lock().unwrap().push(field(head, "range").unwrap_or("all").to_owned());
+        let (first, last) = range(head, SIZE).unwrap_or((0, SIZE - 1));
+        if first > 1000 {
+            rest.send(()).unwrap();
+        }
+        let begin = [part(first, last).as_bytes(), &sent[first..first + 1000]].concat();
+        let has_begun = stream.write_all(&begin).is_ok();
+        if first == 0 {
+            let is_asked = is_asked.lock().unwrap().recv_timeout(LIMIT);
+            counted.fetch_add(usize::from(is_asked.is_err()), Ordering::SeqCst);
+            if is_to_break.load(Ordering::SeqCst) {
+                return false;
+            }
+        }
+        has_begun && stream.write_all(&sent[first + 1000..=last]).is_ok()
+    });
+    for what in [false, true] {
+        breaks.store(what, Ordering::SeqCst);
+        asked.lock().unwrap().clear();
+        let answer = world.talk(&get(&origin.url("/"), ""));
+        let asked = asked.lock().unwrap();
+        assert!(answer.as_bytes().ends_with(&expected), "{} bytes, asked for {asked:?}", answer.len());
+        assert_eq!(waited.load(Ordering::SeqCst), 0, "the rest waits for the first part: {asked:?}");
+        let again = asked.iter().filter(|range| range.starts_with("bytes=1000-"));
+        assert_eq!(again.count(), usize::from(what), "{asked:?}");
+    }
+}
+
 /// What a client reads of the object, which tells when the first of it is there.
 fn read(world: &World, origin: &Origin, begun: &Sender<()>) -> Vec<u8> {
     let mut client = world.connect();

@@ -1,4 +1,4 @@
-//! How long the first bytes of a server's objects took to come lately, to know when one is late.
+//! How long a server's objects took to come lately, of large ones the head, to know when one is late.
 
 use std::time::Duration;
 

@@ -47,6 +47,8 @@ struct State {
     joined: u32,
     /// How many bytes have come.
     received: u64,
+    /// Where the range begins that came last.
+    last: u64,
     failed: Option<String>,
     reader: Option<Waker>,
     /// The server has no ranges: one worker fetches all that is left, in order.
@@ -82,6 +84,7 @@ impl Assembly {
             under_way: BTreeMap::new(),
             joined: 0,
             received: 0,
+            last: 0,
             failed: None,
             reader: None,
             is_in_one: false,
@@ -90,14 +93,24 @@ impl Assembly {
         Self { window: window.max(LEAST_RANGE), state: Mutex::new(state), changed, over }
     }
 
+    /// The first so many bytes, which come already on this connection. They are nobody else's.
+    pub(super) fn first(&self, length: u64, on: Option<On>) {
+        let range = {
+            let mut state = self.state();
+            state.next = length.min(state.end);
+            state.begin(0..length)
+        };
+        on.into_iter().for_each(|on| self.comes_on(range.start, on, true));
+    }
+
     /// Cuts all that is left into these parts, if nothing has been asked for yet and the parts are all of it,
     /// and fit into the window. Each has to be fetched or given back.
     pub(super) fn cut(&self, parts: &[u64]) -> Option<Vec<Range<u64>>> {
         let mut state = self.state();
         let left = state.end - state.next;
         let is_all = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(*part)) == Some(left);
-        let is_fresh = state.next == state.at && state.back.is_empty() && state.under_way.is_empty();
-        if !is_all || !is_fresh || left > self.window || parts.contains(&0) {
+        let is_fresh = state.back.is_empty() && state.under_way.len() <= 1;
+        if !is_all || !is_fresh || state.end - state.at > self.window || parts.contains(&0) {
             return None;
         }
         let ranges = parts.iter().map(|part| {
@@ -131,7 +144,11 @@ impl Assembly {
 
     /// The range that begins at this byte has come, as far as it was left to its worker.
     pub(super) fn done(&self, start: u64) {
-        self.state().under_way.remove(&start);
+        {
+            let mut state = self.state();
+            state.under_way.remove(&start);
+            state.last = start;
+        }
         self.changed.notify_waiters();
         self.over.notify_waiters();
     }
@@ -167,8 +184,9 @@ impl Assembly {
         length
     }
 
-    /// Waits until the byte at `offset` is within the window. Ends too when all has failed. Cancel-safe.
-    pub(super) async fn room_at(&self, offset: u64) {
+    /// Waits until the byte at `offset` is within the window. Ends too when all has failed. False: the reader
+    /// waits for something before it that nobody fetches. Cancel-safe.
+    pub(super) async fn room_at(&self, offset: u64) -> bool {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -176,7 +194,11 @@ impl Assembly {
             {
                 let state = self.state();
                 if offset < state.at.saturating_add(self.window) || state.failed.is_some() {
-                    return;
+                    return true;
+                }
+                let is_behind = state.back.first_key_value().is_some_and(|(start, _)| *start < offset);
+                if is_behind && state.under_way.len() <= 1 {
+                    return false;
                 }
             }
             changed.await;
@@ -216,6 +238,11 @@ impl Assembly {
     /// How many bytes have come so far.
     pub(super) fn received(&self) -> u64 {
         self.state().received
+    }
+
+    /// Whether the range that came last begins at this byte.
+    pub(super) fn ended_with(&self, start: u64) -> bool {
+        self.state().last == start
     }
 
     /// Whether it can't be completed.

@@ -98,13 +98,10 @@ impl Body {
         Self::new(Kind::Passing(Box::new(Passing { incoming, lease: Some(lease), resume })))
     }
 
-    /// The first bytes of an object, and what is being fetched of it: so many bytes together.
-    pub(super) fn joined(first: Bytes, fetching: Fetching, total: u64) -> Self {
-        Self::new(Kind::Joined(Joined {
-            first: Some(first).filter(|first| !first.is_empty()),
-            left: total,
-            fetching,
-        }))
+    /// The first bytes of an object, if they were read, and what is being fetched of it: so many together.
+    pub(super) fn joined(first: Bytes, fetching: Fetching, left: u64) -> Self {
+        let first = Some(first).filter(|first| !first.is_empty());
+        Self::new(Kind::Joined(Joined { first, left, fetching }))
     }
 }
 

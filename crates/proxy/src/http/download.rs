@@ -2,6 +2,7 @@
 //! object is, then the policy knows which way the rest is to come.
 
 mod beside;
+mod first_part;
 mod looking;
 
 use super::body::Body;
@@ -13,14 +14,13 @@ use super::moving::Sent;
 use super::object::{Described, Object};
 use super::origins::Lease;
 use super::problem::Problem;
-use super::rooms::{self, Room};
+use super::rooms;
 use super::speaker::Coming;
-use super::validator::{Span, Validator};
+use super::validator::Validator;
 use super::{Proxy, passing};
 use crate::{Destination, UpstreamError};
 use beside::Pair;
-use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt as _, Either, Empty};
+use http_body_util::{Either, Empty};
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
@@ -30,9 +30,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use whimbrel_access::Intents;
-
-/// The first part may take so many times what a network may be silent for: a slow one sends it for seconds.
-const FIRST_PATIENCE: u32 = 4;
 
 /// What has less than this part of a first step is tiny.
 const TINY: u64 = 4;
@@ -62,18 +59,6 @@ struct First {
     bytes: u64,
     /// Of the memory for what waits, where it is more than the first step.
     share: Option<Share>,
-}
-
-/// Bytes that have a share of the memory until they are gone.
-struct Held {
-    bytes: Bytes,
-    _share: Share,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
 }
 
 /// An object that a client asks for.
@@ -269,132 +254,6 @@ impl Download {
         self.whole().await
     }
 
-    /// The first bytes are there: they are all, or the rest comes as the policy says.
-    async fn first_part(
-        self: Box<Self>,
-        answer: Response<Coming>,
-        mut lease: Lease,
-        asked: First,
-        room: Option<Room>,
-    ) -> Result<Response<Body>, Problem> {
-        let (mut head, body) = answer.into_parts();
-        let length = fields::check_answer(&head.headers)?;
-        let span = Span::of(&head.headers)
-            .filter(|span| span.first == 0 && span.len() <= asked.bytes)
-            .filter(|span| length.is_none_or(|length| length == span.len()));
-        let validator = Validator::of(&head.headers);
-        let usable = span.filter(|span| span.len() == span.total || validator.is_some());
-        if let Some(span) = usable {
-            self.proxy.sizes.learn(&self.to, span.total);
-            if span.len() > self.decided_for {
-                lease.resize(span.len());
-            }
-        }
-        let is_all = usable.is_some_and(|span| span.len() == span.total && length == Some(span.total));
-        if is_all
-            && asked.share.is_some()
-            && let Some(validator) = validator
-        {
-            self.has_begun();
-            return self.pass_all(Response::from_parts(head, body), lease, validator);
-        }
-        let first = match usable {
-            Some(span) => self.read_first(body, span.len(), &lease, room).await,
-            None => {
-                drop(room);
-                self.proxy.without_ranges.put(&self.to, ());
-                None
-            }
-        };
-        // What cannot be put together is asked for as if nothing had been.
-        let (Some(span), Some(first)) = (usable, first) else {
-            if usable.is_some() {
-                lease.line().leave();
-            }
-            drop(lease);
-            return self.whole_after_all().await;
-        };
-        self.has_begun();
-        let first = match asked.share {
-            Some(share) => Bytes::from_owner(Held { bytes: first, _share: share }),
-            None => first,
-        };
-        let may_split = !head.headers.contains_key(SET_COOKIE);
-        if fields::authenticates_the_connection(&head.headers) {
-            lease.line().make_private();
-            drop(lease);
-        } else if span.len() == span.total {
-            lease.release();
-        } else {
-            // The rest is decided without it, and waits for a turn of its own.
-            lease.finish().await;
-        }
-        if self.is_over() {
-            return Err(over());
-        }
-        head.status = StatusCode::OK;
-        // Else the server's words for 206 would stand beside 200.
-        head.extensions.clear();
-        fields::remove_of_the_part(&mut head.headers);
-        passing::prepare(&self.proxy.pseudonym, &mut head);
-        head.headers.remove(CONTENT_LENGTH);
-        let body = match validator {
-            Some(validator) if span.len() < span.total => {
-                let left = span.total - span.len();
-                let decided = self.proxy.origins.decide(&self.to, Intents::receive(left), may_split).await?;
-                let object = self.object(validator, span.total, may_split);
-                Body::joined(first, object.fetch(span.len(), Some(decided)), span.total)
-            }
-            _ => Body::of(first),
-        };
-        Ok(Response::from_parts(head, body))
-    }
-
-    /// More was asked for than the first step, and it is all that there is: nobody waits for the last byte of
-    /// it, and what breaks is asked for again.
-    fn pass_all(
-        self: Box<Self>,
-        mut answer: Response<Coming>,
-        lease: Lease,
-        validator: Validator,
-    ) -> Result<Response<Body>, Problem> {
-        let total = fields::check_answer(answer.headers())?.unwrap_or_default();
-        *answer.status_mut() = StatusCode::OK;
-        // Else the server's words for 206 would stand beside 200.
-        answer.extensions_mut().clear();
-        fields::remove_of_the_part(answer.headers_mut());
-        let may_split = !answer.headers().contains_key(SET_COOKIE);
-        let proxy = Arc::clone(&self.proxy);
-        let object = self.object(validator, total, may_split);
-        passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, Some((object, None)))
-    }
-
-    /// Reads exactly so many bytes. `None`: they did not come.
-    async fn read_first(
-        &self,
-        mut body: Coming,
-        length: u64,
-        lease: &Lease,
-        mut room: Option<Room>,
-    ) -> Option<Bytes> {
-        let length = usize::try_from(length).ok()?;
-        let mut first = BytesMut::with_capacity(length);
-        let reading = async {
-            while let Some(frame) = rooms::while_it_comes(&mut room, body.frame()).await {
-                let Ok(bytes) = frame.ok()?.into_data() else { continue };
-                lease.moved();
-                room.iter_mut().for_each(|room| room.came(bytes.len() as u64));
-                if first.len() + bytes.len() > length {
-                    return None;
-                }
-                first.extend_from_slice(&bytes);
-            }
-            (first.len() == length).then_some(first)
-        };
-        let read = tokio::time::timeout(self.proxy.settings.stall * FIRST_PATIENCE, reading).await;
-        read.ok().flatten().map(BytesMut::freeze)
-    }
-
     /// Passes an answer on. If it breaks and can be asked for in ranges, the rest is.
     fn pass(self: Box<Self>, answer: Response<Coming>, lease: Lease) -> Result<Response<Body>, Problem> {
         let (headers, proxy, looks_for_others) =
@@ -420,7 +279,7 @@ impl Download {
     }
 
     fn object(self: Box<Self>, validator: Validator, total: u64, may_split: bool) -> Object {
-        let late = self.late();
+        let (late, usual) = (self.late(), self.usual().unwrap_or_default());
         let Self { proxy, to, head, .. } = *self;
         Object::new(Described {
             origins: Arc::clone(&proxy.origins),
@@ -433,6 +292,7 @@ impl Download {
             without_ranges: Arc::clone(&proxy.without_ranges),
             may_split,
             stall: proxy.settings.stall,
+            usual,
             late,
         })
     }

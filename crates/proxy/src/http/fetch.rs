@@ -7,11 +7,12 @@ mod reconsidering;
 
 use super::assembly::{Assembly, LEAST_RANGE, Standing};
 use super::budget::Share;
-use super::decided::{Decided, Route, Unit};
+use super::decided::{Decided, Part, Route, Unit};
 use super::object::{Described, Object};
-use super::worker::{First, Start, Stopped, Trial, Worker};
+use super::worker::{Begun, First, Start, Stopped, Trial, Worker};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use helping::Seen;
 use lost::{Found, Lost};
 use reconsidering::{LOOK, Pace};
 use std::collections::HashMap;
@@ -71,6 +72,15 @@ impl Drop for Fetching {
 impl Object {
     /// Fetches it from this byte on, as was decided.
     pub(super) fn fetch(&self, start: u64, decided: Option<Decided>) -> Fetching {
+        self.fetch_by(start, None, decided)
+    }
+
+    /// Fetches all of it: the rest as was decided, beside the first bytes or behind them.
+    pub(super) fn fetch_behind(&self, begun: Begun, decided: Decided) -> Fetching {
+        self.fetch_by(0, Some(begun), Some(decided))
+    }
+
+    fn fetch_by(&self, start: u64, begun: Option<Begun>, decided: Option<Decided>) -> Fetching {
         let window = self.0.window.min(self.0.total - start);
         let share = self.0.budget.take(window);
         // Without memory for more, it is read no further ahead than what is passed on is.
@@ -79,15 +89,19 @@ impl Object {
             assembly.goes_on_in_one();
         }
         let assembly = Arc::new(assembly);
-        let task = FutureExt::boxed(supervise(Arc::clone(&self.0), Arc::clone(&assembly), decided));
+        let first = (begun, decided);
+        let task = FutureExt::boxed(supervise(Arc::clone(&self.0), Arc::clone(&assembly), first));
         let task = tokio::spawn(task);
         Fetching { assembly, task: task.abort_handle(), _share: share }
     }
 }
 
 /// Lets workers fetch until all has come. When all of them have failed, it asks anew which way to go.
-async fn supervise(object: Arc<Described>, assembly: Arc<Assembly>, decided: Option<Decided>) {
-    let mut decided = decided;
+async fn supervise(
+    object: Arc<Described>,
+    assembly: Arc<Assembly>,
+    (mut begun, mut decided): (Option<Begun>, Option<Decided>),
+) {
     let mut fruitless = 0;
     loop {
         let (before, began) = (assembly.received(), Instant::now());
@@ -102,7 +116,7 @@ async fn supervise(object: Arc<Described>, assembly: Arc<Assembly>, decided: Opt
         let why = match next {
             Ok(decided) => {
                 let stall = patience(&object, &assembly, &decided, fruitless);
-                round(&object, &assembly, decided, stall).await
+                round(&object, &assembly, (begun.take(), decided), stall).await
             }
             Err(error) => error.to_string(),
         };
@@ -137,10 +151,9 @@ fn patience(object: &Described, assembly: &Assembly, decided: &Decided, fruitles
 async fn round(
     object: &Arc<Described>,
     assembly: &Arc<Assembly>,
-    decided: Decided,
+    (begun, mut decided): (Option<Begun>, Decided),
     stall: Duration,
 ) -> String {
-    let mut decided = decided;
     // It counts as scheduled for as long as this goes on.
     let scheduled = decided.unit.take();
     let unit = scheduled.as_ref().and_then(Unit::number);
@@ -154,14 +167,16 @@ async fn round(
         alone: None,
         pace: Pace::default(),
         helped: None,
+        seen: Seen::default(),
         unit,
         units: Vec::new(),
         lost: Lost::of(unit),
     };
-    team.begin(decided);
+    let was_begun = begun.is_some();
+    team.begin(begun, decided);
     let why = team.run().await;
-    // Without memory it comes as its reader takes it.
-    if assembly.left() == 0 && !assembly.is_in_one() {
+    // Without memory it comes as its reader takes it. What was not decided may have come last.
+    if assembly.left() == 0 && !assembly.is_in_one() && !(was_begun && assembly.ended_with(0)) {
         scheduled.into_iter().for_each(Unit::came);
     }
     why
@@ -182,6 +197,7 @@ struct Team {
     pace: Pace,
     /// Of what stood still the manager was asked last.
     helped: Option<Standing>,
+    seen: Seen,
     /// What was decided first, with the manager.
     unit: Option<u64>,
     /// What has moved counts as scheduled for as long as this is there.
@@ -196,33 +212,66 @@ struct Ended {
 }
 
 impl Team {
-    fn begin(&mut self, decided: Decided) {
-        let mut decided = decided;
+    /// Begins as was decided. What has begun already goes on.
+    fn begin(&mut self, begun: Option<Begun>, decided: Decided) {
+        let (mut begun, mut decided) = (begun, decided);
         let parts = std::mem::take(&mut decided.parts);
         self.hear();
+        begun.iter().for_each(|begun| self.assembly.first(begun.length, begun.lease.on()));
         if parts.len() < 2 || !self.object.may_split || self.assembly.is_in_one() {
-            let interface = decided.network().to_owned();
-            let by = decided.routes.first().and_then(|route| route.by.clone());
-            self.alone = by.map(|by| (interface.clone(), by));
-            return self.add(interface, Start::Decided(decided), None, None);
-        }
-        let sizes: Vec<u64> = parts.iter().map(|part| part.bytes).collect();
-        if let Some(ranges) = self.assembly.cut(&sizes) {
-            self.workers.store(parts.len(), Ordering::Relaxed);
-            for (part, range) in parts.into_iter().zip(ranges) {
-                self.add(
-                    part.route.way.interface.clone(),
-                    Start::by(part.route),
-                    Some(First::Range(range)),
-                    None,
-                );
-            }
+            self.begin_in_one(&mut begun, decided);
         } else {
+            self.begin_in_parts(&mut begun, parts);
+        }
+        if let Some(begun) = begun {
+            self.go_on(begun, None, true);
+        }
+    }
+
+    /// All comes one way. Where what has begun comes on that, it carries the rest behind it.
+    fn begin_in_one(&mut self, begun: &mut Option<Begun>, decided: Decided) {
+        let interface = decided.network().to_owned();
+        let best = decided.routes.first();
+        self.alone = best.and_then(|route| route.by.clone()).map(|by| (interface.clone(), by));
+        // Without memory nothing is put together that comes beside each other.
+        let is_in_one = self.assembly.is_in_one();
+        match begun.take_if(|begun| is_in_one || best.is_none_or(|route| begun.is_on(route))) {
+            Some(begun) => self.go_on(begun, None, false),
+            None => self.add(interface, Start::Decided(decided), None, None),
+        }
+    }
+
+    /// The same in parts, each of which may come on what has begun.
+    fn begin_in_parts(&mut self, begun: &mut Option<Begun>, parts: Vec<Part>) {
+        let sizes: Vec<u64> = parts.iter().map(|part| part.bytes).collect();
+        let Some(ranges) = self.assembly.cut(&sizes) else {
             self.workers.store(parts.len() * WORKERS_EACH, Ordering::Relaxed);
-            for part in parts {
-                self.add_all_of(part.route, None);
+            for Part { route, .. } in parts {
+                match begun.take_if(|begun| begun.is_on(&route)) {
+                    Some(begun) => {
+                        self.go_on(begun, None, false);
+                        self.add_beside(&route.way.interface, route.by.as_ref(), None);
+                    }
+                    None => self.add_all_of(route, None),
+                }
+            }
+            return;
+        };
+        self.workers.store(parts.len(), Ordering::Relaxed);
+        for (Part { route, .. }, range) in parts.into_iter().zip(ranges) {
+            let first = Some(First::Range(range));
+            match begun.take_if(|begun| begun.is_on(&route)) {
+                Some(begun) => self.go_on(begun, first, false),
+                None => self.add(route.way.interface.clone(), Start::by(route), first, None),
             }
         }
+    }
+
+    /// Lets what has begun go on. Its connection carries this range next, or whatever is left, unless it
+    /// `leaves` the rest to others.
+    fn go_on(&mut self, begun: Begun, next: Option<First>, leaves: bool) {
+        let interface = begun.network().to_owned();
+        self.add(interface, Start::Begun { begun: Box::new(begun), leaves }, next, None);
     }
 
     /// Which networks are there is heard of, also while one carries the object alone: when it goes, another
@@ -238,8 +287,13 @@ impl Team {
     fn add_all_of(&mut self, route: Route, trial: Option<Trial>) {
         let (candidate, interface) = (route.by.clone(), route.way.interface.clone());
         self.add(interface.clone(), Start::by(route), None, trial);
-        for by in candidate.into_iter().cycle().take(WORKERS_EACH - 1) {
-            self.add(interface.clone(), Start::New(by), None, trial);
+        self.add_beside(&interface, candidate.as_ref(), trial);
+    }
+
+    /// The same where one of them is there.
+    fn add_beside(&mut self, interface: &str, by: Option<&Candidate>, trial: Option<Trial>) {
+        for by in by.into_iter().cycle().take(WORKERS_EACH - 1) {
+            self.add(interface.to_owned(), Start::New(by.clone()), None, trial);
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Described {
     /// Whether several connections may fetch it.
     pub(super) may_split: bool,
     pub(super) stall: Duration,
+    /// What the first part of an object of the server takes, and half of that more.
+    pub(super) usual: Duration,
     /// When the first part of one of the server's objects is late.
     pub(super) late: Duration,
 }

@@ -1,6 +1,7 @@
 //! Connections to servers: those that are open and idle, and new ones, by the manager's choice.
 
 mod ahead;
+mod deciding;
 mod idle;
 mod reconsidering;
 
@@ -23,8 +24,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::protocol::{OpenConnection, Verdict};
-use whimbrel_multiaccess::{Candidate, Client};
+use whimbrel_multiaccess::Candidate;
+use whimbrel_multiaccess::protocol::OpenConnection;
 
 /// A connection that nobody used for so long is closed: servers do so too.
 const IDLE: Duration = Duration::from_secs(60);
@@ -46,16 +47,6 @@ pub(super) struct Origins {
     networks: Arc<Networks>,
     rooms: Arc<Rooms>,
     hearing: Hearing,
-}
-
-/// What the manager is asked of a message.
-enum Question {
-    /// The way of one that goes then. Only where it `may_split` parts may be the answer.
-    Goes { may_split: bool },
-    /// The way of the rest of one that counts as this unit until now, in parts or in one.
-    Rest { unit: Option<u64> },
-    /// The way of one that has another already. It does not count as scheduled.
-    Weighed,
 }
 
 /// A connection that carries a message, and the place that it goes back to.
@@ -99,6 +90,16 @@ impl Lease {
         self.unit.iter().for_each(|unit| unit.resize(bytes));
     }
 
+    /// The message has come. The connection carries what belongs to another one.
+    pub(super) fn settle(&mut self) {
+        self.unit = None;
+    }
+
+    /// Whether its connection carries others meanwhile.
+    pub(super) fn is_shared(&self) -> bool {
+        self.line.is_shared()
+    }
+
     /// What counts as scheduled for the message, with the manager.
     pub(super) fn unit(&self) -> Option<u64> {
         self.unit.as_ref().and_then(Unit::number)
@@ -127,15 +128,6 @@ impl Lease {
     /// is dropped.
     pub(super) fn release(self) {
         self.origins.keep(self.line);
-    }
-
-    /// The same; what is decided afterwards does not count the message any more.
-    pub(super) async fn finish(mut self) {
-        let unit = self.unit.take();
-        self.release();
-        if let Some(unit) = unit {
-            unit.end().await;
-        }
     }
 }
 
@@ -200,101 +192,6 @@ impl Origins {
     /// How everything else is reached.
     pub(super) fn upstream(&self) -> &dyn Upstream {
         &*self.upstream
-    }
-
-    /// Asks which way a message is to go. Only where it `may_split` parts may be the answer.
-    pub(super) async fn decide(
-        self: &Arc<Self>,
-        to: &Destination,
-        intents: Intents,
-        may_split: bool,
-    ) -> Result<Decided, UpstreamError> {
-        match self.upstream.manager(to) {
-            // On the heap: where there is nobody to ask, a message has no need of the memory.
-            Some(client) => {
-                let question = Question::Goes { may_split };
-                Box::pin(self.ask(client, to, intents, question, self.offers(to))).await
-            }
-            None => Ok(Decided::default()),
-        }
-    }
-
-    /// Asks which way the rest of a message is to go that counts as this unit until now, in parts or in one.
-    pub(super) async fn decide_rest(
-        self: &Arc<Self>,
-        to: &Destination,
-        left: u64,
-        unit: Option<u64>,
-    ) -> Result<Decided, UpstreamError> {
-        let Some(client) = self.upstream.manager(to) else { return Ok(Decided::default()) };
-        let (intents, question) = (Intents::receive(left), Question::Rest { unit });
-        self.ask(client, to, intents, question, self.offers(to)).await
-    }
-
-    /// Asks which way a message would go that has another one already. It does not count as scheduled.
-    pub(super) async fn weigh(
-        self: &Arc<Self>,
-        to: &Destination,
-        intents: Intents,
-    ) -> Result<Decided, UpstreamError> {
-        let Some(client) = self.upstream.manager(to) else { return Ok(Decided::default()) };
-        self.ask(client, to, intents, Question::Weighed, self.offers(to)).await
-    }
-
-    /// Decides once more for a message that has a connection and was not sent yet. `None`: it stays on that.
-    pub(super) async fn decide_again(
-        self: &Arc<Self>,
-        to: &Destination,
-        intents: Intents,
-        lease: &mut Lease,
-    ) -> Result<Option<Decided>, UpstreamError> {
-        let Some(client) = self.upstream.manager(to) else { return Ok(None) };
-        if let Some(unit) = lease.unit.take() {
-            unit.end().await;
-        }
-        let mut offers = self.offers(to);
-        // One that carries several messages is offered to each.
-        if offers.iter().all(|offer| offer.open.id != lease.line.id()) {
-            offers.extend(offer(&lease.line));
-        }
-        let question = Question::Goes { may_split: false };
-        let mut decided = self.ask(client, to, intents, question, offers).await?;
-        let network = lease.by().and_then(|by| by.interface.as_deref());
-        if decided.routes.is_empty() || network == Some(decided.network()) {
-            lease.unit = decided.unit.take();
-            return Ok(None);
-        }
-        Ok(Some(decided))
-    }
-
-    async fn ask(
-        self: &Arc<Self>,
-        client: &Client,
-        to: &Destination,
-        intents: Intents,
-        question: Question,
-        offers: Vec<Offer>,
-    ) -> Result<Decided, UpstreamError> {
-        let (asked, host, port) = (Instant::now(), to.host(), to.port());
-        let open = offers.iter().map(|offer| offer.open).collect();
-        let routed = match question {
-            Question::Goes { may_split } => client.route(host, port, intents, open, may_split).await,
-            Question::Rest { unit } => client.route_rest(host, port, intents, open, unit).await,
-            Question::Weighed => client.weigh(host, port, intents, open).await,
-        };
-        let Some(mut verdict) = routed.map_err(|error| unreached(to, error))? else {
-            return Ok(Decided::default());
-        };
-        if let Some(by) = verdict.warm.take().and_then(Candidate::of_way) {
-            self.open_ahead(to, by);
-        }
-        Ok(self.decided(verdict, asked, &offers, client))
-    }
-
-    fn decided(&self, verdict: Verdict, asked: Instant, offers: &[Offer], client: &Client) -> Decided {
-        let parts = verdict.parts.iter().map(|part| &part.way);
-        verdict.ways.iter().chain(parts).for_each(|way| self.rooms.know(&way.interface, way.holds));
-        Decided::of(verdict, asked, offers, client)
     }
 
     /// Gives a connection for a message: an idle one, or a new one, as was decided.

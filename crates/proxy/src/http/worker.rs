@@ -1,7 +1,11 @@
 //! One of those who fetch an object: ranges, one after the other, on connections of one network.
 
+mod start;
+
+pub(super) use start::{Begun, Start};
+
 use super::assembly::{Assembly, LEAST_RANGE, Rest, Want};
-use super::decided::{Decided, Route};
+use super::decided::Decided;
 use super::fields;
 use super::line::{Unsent, is_of_the_network};
 use super::moving::Sent;
@@ -35,35 +39,6 @@ const RANGE_TIME: f64 = 0.5;
 const LATE: Duration = Duration::from_secs(1);
 
 const GONE: &str = "its network is gone";
-
-/// How a worker comes to its connection.
-pub(super) enum Start {
-    Decided(Decided),
-    New(Candidate),
-}
-
-impl Start {
-    /// As a part is to come.
-    pub(super) fn by(route: Route) -> Self {
-        Self::Decided(Decided::by(route))
-    }
-
-    /// The network.
-    fn network(&self) -> &str {
-        match self {
-            Self::Decided(decided) => decided.network(),
-            Self::New(by) => by.interface.as_deref().unwrap_or_default(),
-        }
-    }
-
-    /// How a new connection is made that goes this way.
-    pub(super) fn candidate(&self) -> Option<&Candidate> {
-        match self {
-            Self::Decided(decided) => decided.routes.first().and_then(|route| route.by.as_ref()),
-            Self::New(by) => Some(by),
-        }
-    }
-}
 
 /// The trial of a network whose rate nobody knows: ranges begin small, and none begins after its end.
 #[derive(Debug, Clone, Copy)]
@@ -106,8 +81,9 @@ pub(super) struct Worker {
 pub(super) enum First {
     /// This range, which is nobody else's.
     Range(Range<u64>),
-    /// The rest of one that stands still, beside its worker, if it still does once there is a connection.
-    Rest(Rest),
+    /// The rest of one that stands still, beside its worker, if it still does once there is a connection; or
+    /// what is left by then of one that is no more than slow.
+    Rest { rest: Rest, slow: bool },
 }
 
 /// A range for a worker.
@@ -117,11 +93,13 @@ struct Task {
     range: Range<u64>,
     /// Another worker has it, and goes on whatever this one finds.
     is_second: bool,
+    /// What comes of it already.
+    coming: Option<(Coming, Option<Room>)>,
 }
 
 impl From<Range<u64>> for Task {
     fn from(range: Range<u64>) -> Self {
-        Self { of: range.start, range, is_second: false }
+        Self { of: range.start, range, is_second: false, coming: None }
     }
 }
 
@@ -161,6 +139,8 @@ enum Broken {
     Whole,
     /// What comes cannot be put together with what has come.
     Foreign(String),
+    /// Something before it has to come first, and nobody else fetches that.
+    Ahead,
 }
 
 impl Broken {
@@ -173,24 +153,40 @@ impl Broken {
 }
 
 impl Worker {
-    /// Works until nothing is left. Returns why it cannot go on.
+    /// Works until nothing is left, or what it was to help with is over. Returns why it cannot go on.
     pub(super) async fn run(mut self) -> Result<(), Stopped> {
+        let helps = matches!(self.first, Some(First::Rest { .. }));
+        let worked = self.work().await;
+        if let Some(First::Range(range)) = self.first.take() {
+            self.assembly.give_back(range.start);
+        }
+        if helps {
+            self.workers.fetch_sub(1, Ordering::Relaxed);
+        }
+        worked
+    }
+
+    async fn work(&mut self) -> Result<(), Stopped> {
+        let helps = matches!(self.first, Some(First::Rest { .. }));
         let start = std::mem::replace(&mut self.start, Start::Decided(Decided::default()));
         // Looked at before there is a connection: the network may go before the first range is asked for.
         let seen = self.seen(start.network());
         let mut gone = self.gone(start.candidate(), seen.clone());
-        let leased = tokio::select! {
-            leased = self.lease(start) => leased.map_err(|error| error.to_string()),
-            () = &mut gone => Err(GONE.to_owned()),
-            () = self.is_not_needed() => return Ok(()),
-        };
-        let mut lease = match leased {
-            Ok(lease) => lease,
-            Err(error) => {
-                if let Some(First::Range(range)) = self.first.take() {
-                    self.assembly.give_back(range.start);
-                }
-                return Err(Stopped::on_the_way(error));
+        let mut foreseen = start.foreseen();
+        let leaves = matches!(start, Start::Begun { leaves: true, .. });
+        let (mut lease, mut begun) = match start {
+            // Not beside its network, which may go just now: the range has to be given back then.
+            Start::Begun { begun, .. } => {
+                let Begun { body, lease, room, length } = *begun;
+                (lease, Some(Task { coming: Some((body, room)), ..Task::from(0..length) }))
+            }
+            start => {
+                let leased = tokio::select! {
+                    leased = self.lease(start) => leased.map_err(|error| error.to_string()),
+                    () = &mut gone => Err(GONE.to_owned()),
+                    () = self.is_not_needed() => return Ok(()),
+                };
+                (leased.map_err(Stopped::on_the_way)?, None)
             }
         };
         gone = self.gone(lease.by(), seen);
@@ -203,16 +199,24 @@ impl Worker {
             }
             let workers = self.workers() as u64;
             let want = if workers == 1 { Want::All } else { Want::About { bytes, workers } };
-            let taken = match self.first.take().and_then(|first| self.task(first)) {
-                Some(task) => Some(task),
-                None => self.next(want, &lease).await.map(Task::from),
+            let taken = match (begun.take(), self.first.take()) {
+                (Some(task), first) => {
+                    self.first = first;
+                    Some(task)
+                }
+                (None, Some(first)) => self.task(first),
+                // What it was to help with is over.
+                (None, None) if helps => None,
+                (None, None) => self.next(want, &lease).await.map(Task::from),
             };
-            let Some(task) = taken else {
+            let Some(mut task) = taken else {
                 lease.release();
                 return Ok(());
             };
+            let coming = task.coming.take();
+            let has_begun = coming.is_some();
             // The server may have closed it after the last answer.
-            if (lease.was_used() || was_cut_off) && !lease.line().is_ready().await {
+            if !has_begun && (lease.was_used() || was_cut_off) && !lease.line().is_ready().await {
                 let by = lease.by().cloned();
                 let seen = self.seen(by.as_ref().and_then(|by| by.interface.as_deref()).unwrap_or_default());
                 let turn = lease.close();
@@ -237,7 +241,7 @@ impl Worker {
                 biased;
                 // Another worker that fetched it too was faster.
                 () = self.assembly.is_over(task.of) => Ok(()),
-                fetched = self.fetch(&mut lease, &task, &mut at) => fetched,
+                fetched = self.fetch(&mut lease, &task, (coming, foreseen.take()), &mut at) => fetched,
                 // Others fetch the rest now, and not when it has been silent for long enough.
                 () = &mut gone => Err(Broken::Path(GONE.to_owned())),
                 // Nothing waits for long for a network that turns out to be slow.
@@ -261,8 +265,22 @@ impl Worker {
                         lease.line().cut_off();
                         was_cut_off = true;
                     }
+                    if has_begun {
+                        // That was a unit of its own. How fast it came says little.
+                        lease.settle();
+                        if leaves {
+                            lease.release();
+                            return Ok(());
+                        }
+                        continue;
+                    }
                     let rate = (at - task.range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
                     bytes = ((rate * RANGE_TIME) as u64).min(self.assembly.window() / workers);
+                }
+                Err(Broken::Ahead) => {
+                    self.assembly.give_back(task.of);
+                    lease.line().cut_off();
+                    was_cut_off = true;
                 }
                 Err(broken) => {
                     self.assembly.give_back(task.of);
@@ -280,7 +298,7 @@ impl Worker {
     /// Waits until what this was to help with is over.
     async fn is_not_needed(&self) {
         match &self.first {
-            Some(First::Rest(rest)) => self.assembly.is_over(rest.start).await,
+            Some(First::Rest { rest, .. }) => self.assembly.is_over(rest.start).await,
             _ => std::future::pending().await,
         }
     }
@@ -289,9 +307,9 @@ impl Worker {
     fn task(&self, first: First) -> Option<Task> {
         match first {
             First::Range(range) => Some(range.into()),
-            First::Rest(rest) => {
-                let range = self.assembly.join(&rest)?;
-                Some(Task { of: rest.start, range, is_second: true })
+            First::Rest { rest, slow } => {
+                let range = self.assembly.join(&rest, slow)?;
+                Some(Task { is_second: true, of: rest.start, ..Task::from(range) })
             }
         }
     }
@@ -349,6 +367,7 @@ impl Worker {
                 Stopped::on_the_way(why)
             }
             Broken::Server(why) => Stopped::by_server(why),
+            Broken::Ahead => Stopped::by_server("something else is to come first"),
             Broken::Whole => {
                 self.object.without_ranges.put(&self.object.to, ());
                 self.assembly.goes_on_in_one();
@@ -364,12 +383,19 @@ impl Worker {
     /// Waits for a turn on its network, and gives a connection.
     async fn lease(&self, start: Start) -> Result<Lease, UpstreamError> {
         let (origins, to) = (&self.object.origins, &self.object.to);
-        let turn = origins.turn(to, start.network(), true).await;
-        let lease = match start {
-            Start::Decided(decided) => origins.lease(to, &Intents::default(), decided).await?,
-            Start::New(by) => self.again(Some(by)).await?,
-        };
-        Ok(lease.with(turn))
+        let turn = async |network| origins.turn(to, network, true).await;
+        match start {
+            // It has its turn.
+            Start::Begun { begun, .. } => Ok(begun.lease),
+            Start::Decided(decided) => {
+                let turn = turn(decided.network()).await;
+                Ok(origins.lease(to, &Intents::default(), decided).await?.with(turn))
+            }
+            Start::New(by) => {
+                let turn = turn(by.interface.as_deref().unwrap_or_default()).await;
+                Ok(self.again(Some(by)).await?.with(turn))
+            }
+        }
     }
 
     async fn again(&self, by: Option<Candidate>) -> Result<Lease, UpstreamError> {
@@ -378,12 +404,22 @@ impl Worker {
     }
 
     /// Fetches a range. `at` is the first byte of it that has not come.
-    async fn fetch(&self, lease: &mut Lease, task: &Task, at: &mut u64) -> Result<(), Broken> {
+    async fn fetch(
+        &self,
+        lease: &mut Lease,
+        task: &Task,
+        (coming, foreseen): (Option<(Coming, Option<Room>)>, Option<Duration>),
+        at: &mut u64,
+    ) -> Result<(), Broken> {
         let Task { of, range, .. } = task;
+        if let Some((body, room)) = coming {
+            let had = Had { skipped: 0, end: range.end };
+            return self.read(body, *of, had, (at, room), lease).await;
+        }
         let request = self.request(range);
         let mut room = self.object.origins.room(lease, range.end - range.start).await;
         if let Some(on) = lease.on() {
-            self.assembly.asked_on(*of, on);
+            self.assembly.asked_on(*of, on, foreseen);
         }
         let sending = lease.line().send(request, self.stall);
         let answer = rooms::while_it_comes(&mut room, sending).await.map_err(|unsent| match unsent {
@@ -462,7 +498,9 @@ impl Worker {
     ) -> Result<(), Broken> {
         let Had { mut skipped, end } = had;
         while *at < end.min(self.assembly.end_of(of)) {
-            rooms::while_it_comes(&mut room, self.assembly.room_at(*at)).await;
+            if !rooms::while_it_comes(&mut room, self.assembly.room_at(*at)).await {
+                return Err(Broken::Ahead);
+            }
             let frame = rooms::while_it_comes(&mut room, body.frame());
             let Ok(frame) = tokio::time::timeout(self.stall, frame).await else {
                 return Err(Broken::Path("nothing comes any more".to_owned()));

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// So many ranges of an object that stood still get a second worker at most.
+/// So many ranges of an object that stood still or were slow get a second worker at most.
 const MOST_JOINED: u32 = 4;
 
 /// A range on its way.
@@ -29,6 +29,8 @@ struct Asked {
     is_part: bool,
     /// When it went out, or something of the range came after that.
     moved: Instant,
+    /// How long all of it was to take.
+    foreseen: Option<Duration>,
 }
 
 /// A connection.
@@ -60,6 +62,8 @@ pub(in crate::http) struct Standing {
     pub(in crate::http) has_begun: bool,
     /// How long ago it did, or something came, or it was asked for.
     pub(in crate::http) still: Duration,
+    /// How long all of it was to take from when it was asked for.
+    pub(in crate::http) foreseen: Option<Duration>,
 }
 
 impl Running {
@@ -124,10 +128,10 @@ impl Assembly {
         self.state().under_way.get(&start).map_or(start, |running| running.end)
     }
 
-    /// The range that begins at `start` is asked for on this connection.
-    pub(in crate::http) fn asked_on(&self, start: u64, on: On) {
+    /// The range that begins at `start` is asked for on this connection. So long all of it was to take.
+    pub(in crate::http) fn asked_on(&self, start: u64, on: On, foreseen: Option<Duration>) {
         if let Some(running) = self.state().under_way.get_mut(&start) {
-            running.asked = Some(Asked { on, is_part: false, moved: Instant::now() });
+            running.asked = Some(Asked { on, is_part: false, moved: Instant::now(), foreseen });
         }
     }
 
@@ -135,17 +139,18 @@ impl Assembly {
     /// of that.
     pub(in crate::http) fn comes_on(&self, start: u64, on: On, is_part: bool) {
         if let Some(running) = self.state().under_way.get_mut(&start) {
-            running.asked = is_part.then(|| Asked { on, is_part, moved: Instant::now() });
+            running.asked = is_part.then(|| Asked { on, is_part, moved: Instant::now(), foreseen: None });
         }
     }
 
-    /// A second worker fetches what was to come of a range, if nothing has since: what either brings first is
-    /// kept, and both have to end it. `None`: it moves again, or enough were helped.
-    pub(in crate::http) fn join(&self, rest: &Rest) -> Option<Range<u64>> {
+    /// A second worker fetches what is to come of a range: what either brings first is kept, and both have to
+    /// end it. One that was no more than `slow` may have gone on meanwhile. `None`: one that stood still has,
+    /// or enough were helped.
+    pub(in crate::http) fn join(&self, rest: &Rest, slow: bool) -> Option<Range<u64>> {
         let mut state = self.state();
         let may_join = state.joined < MOST_JOINED && !state.is_in_one;
         let running = state.under_way.get_mut(&rest.start).filter(|_| may_join)?;
-        running.rest(rest.start).filter(|(now, _)| now == rest && now.left > 0)?;
+        running.rest(rest.start).filter(|(now, _)| (slow || now == rest) && now.left > 0)?;
         running.workers += 1;
         let range = running.at..running.end;
         state.joined += 1;
@@ -178,7 +183,20 @@ impl Assembly {
         let within = state.under_way.iter().filter(|(_, running)| running.at <= window);
         let alone = within.filter_map(|(start, running)| running.rest(*start));
         let (rest, asked) = alone.min_by_key(|(_, asked)| asked.moved)?;
-        Some(Standing { rest, has_begun: asked.is_part, still: asked.moved.elapsed() })
+        let Asked { is_part, moved, foreseen, .. } = asked;
+        Some(Standing { rest, has_begun: is_part, still: moved.elapsed(), foreseen })
+    }
+
+    /// What is still to come of each range of one worker that the server has begun to send as a part, if the
+    /// reader waits.
+    pub(in crate::http) fn coming(&self) -> Vec<Rest> {
+        let state = self.state();
+        let may_join = state.joined < MOST_JOINED && !state.is_in_one;
+        if !may_join || state.failed.is_some() || state.reader.is_none() {
+            return Vec::new();
+        }
+        let alone = state.under_way.iter().filter_map(|(start, running)| running.rest(*start));
+        alone.filter(|(_, asked)| asked.is_part).map(|(rest, _)| rest).collect()
     }
 
     /// How many workers fetch a range.

@@ -47,6 +47,31 @@ fn parts_that_are_not_all_of_it_or_do_not_fit_are_not_cut() {
 }
 
 #[test]
+fn what_is_behind_the_first_bytes_is_cut_or_taken_while_they_come_and_what_breaks_of_them_comes_back() {
+    let begun = || {
+        let assembly = Assembly::new(0, 16, 1 << 20);
+        assembly.first(6, Some(ON));
+        assembly
+    };
+    let assembly = begun();
+    assert_eq!(assembly.cut(&[16]), None, "the first are somebody's");
+    assert_eq!(assembly.cut(&[4, 6]), Some(vec![6..10, 10..16]));
+    let assembly = begun();
+    assert!(read(&assembly).is_pending());
+    assert!(assembly.standing().is_some_and(|standing| standing.has_begun));
+    assembly.put(0, Bytes::from_static(b"ab"));
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(6..16)));
+    assembly.put(6, Bytes::from_static(b"ghijklmnop"));
+    assembly.done(6);
+    assert!(taken(&assembly, Want::All).is_pending());
+    assembly.give_back(0);
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(2..6)));
+    assembly.put(2, Bytes::from_static(b"cdef"));
+    assembly.done(2);
+    assert_eq!(assembly.left(), 0);
+}
+
+#[test]
 fn nobody_fetches_further_ahead_than_the_window() {
     let assembly = Assembly::new(0, 4 << 20, 256 * KIB);
     let first = taken(&assembly, about(128 * KIB));
@@ -195,10 +220,14 @@ fn the_end_of_the_longest_range_goes_to_another_worker_and_none_of_it_is_kept_tw
 
 #[test]
 fn of_a_range_that_two_workers_fetch_what_either_brings_first_is_kept() {
+    [false, true].into_iter().for_each(either_brings_it);
+}
+
+fn either_brings_it(slow: bool) {
     let assembly = Assembly::new(0, 100 * KIB, 1 << 20);
     assert!(taken(&assembly, Want::All).is_ready());
     assert_eq!(assembly.standing(), None, "it is not asked for, and nobody waits");
-    assembly.asked_on(0, ON);
+    assembly.asked_on(0, ON, None);
     assert!(read(&assembly).is_pending());
     assert!(assembly.standing().is_some_and(|standing| !standing.has_begun));
     assembly.comes_on(0, ON, true);
@@ -207,9 +236,10 @@ fn of_a_range_that_two_workers_fetch_what_either_brings_first_is_kept() {
     assert!(read(&assembly).is_ready() && read(&assembly).is_pending());
     let rest = Rest { start: 0, at: 10 * KIB, left: 90 * KIB, on: ON };
     assert_eq!(assembly.standing().map(|standing| standing.rest), Some(rest));
-    assert_eq!(assembly.join(&Rest { at: 9 * KIB, left: 91 * KIB, ..rest }), None, "it has moved since");
-    assert_eq!(assembly.join(&rest), Some(10 * KIB..100 * KIB));
-    assert_eq!((assembly.standing(), assembly.longest(), assembly.join(&rest)), (None, None, None));
+    let before = Rest { at: 9 * KIB, left: 91 * KIB, ..rest };
+    assert_eq!(assembly.join(&before, false), None, "it has moved since");
+    assert_eq!(assembly.join(if slow { &before } else { &rest }, slow), Some(10 * KIB..100 * KIB));
+    assert_eq!((assembly.standing(), assembly.longest(), assembly.join(&rest, slow)), (None, None, None));
     // The first comes again, and is overtaken.
     assert_eq!(assembly.put(10 * KIB, piece(20 * KIB)), 20 * KIB);
     assert_eq!(assembly.put(10 * KIB, piece(40 * KIB)), 40 * KIB);
@@ -223,7 +253,10 @@ fn of_a_range_that_two_workers_fetch_what_either_brings_first_is_kept() {
     assert_eq!(assembly.put(30 * KIB, piece(80 * KIB)), 70 * KIB);
     assembly.done(0);
     assert!(over.as_mut().poll(&mut cx).is_ready());
-    assert_eq!((assembly.left(), assembly.put(30 * KIB, piece(KIB)), assembly.join(&rest)), (0, KIB, None));
+    assert_eq!(
+        (assembly.left(), assembly.put(30 * KIB, piece(KIB)), assembly.join(&rest, slow)),
+        (0, KIB, None)
+    );
 }
 
 #[test]
@@ -318,9 +351,9 @@ impl Model {
             }
             Step::Join { whose } if !self.held.is_empty() => {
                 let (start, at) = self.held[whose % self.held.len()];
-                self.assembly.asked_on(start, ON);
+                self.assembly.asked_on(start, ON, None);
                 let left = self.assembly.end_of(start).saturating_sub(at);
-                if let Some(rest) = self.assembly.join(&Rest { start, at, left, on: ON }) {
+                if let Some(rest) = self.assembly.join(&Rest { start, at, left, on: ON }, false) {
                     assert_eq!(rest, at..at + left);
                     self.held.push((start, at));
                 }

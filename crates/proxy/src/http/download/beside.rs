@@ -1,5 +1,5 @@
-//! An object whose first bytes do not come: they are asked for over another network too, and whichever brings
-//! them first has the rest decided. A radio network may stand still for seconds and then go on, which no
+//! An object whose first bytes do not come: they are asked for over another network too, and whichever
+//! answers first has the rest decided. A radio network may stand still for seconds and then go on, which no
 //! forecast knows and no error tells.
 
 use super::Download;
@@ -94,6 +94,11 @@ impl Download {
         self.proxy.answers.of(&self.to).map_or(UNKNOWN, |answers| answers.late())
     }
 
+    /// What the slowest of the server's last objects took, and half of that more. `None`: nothing is known.
+    pub(super) fn usual(&self) -> Option<Duration> {
+        Some(self.proxy.answers.of(&self.to)?.slowest() * 3 / 2)
+    }
+
     /// Waits until the object is to be asked for over another network too, which is the one that this goes
     /// over then. Returns whether there is one.
     async fn is_wanted(&mut self) -> bool {
@@ -133,7 +138,7 @@ impl Download {
     /// long lately.
     fn overdue(&self) -> Option<Duration> {
         let (foreseen, elapsed) = (self.foreseen()?, self.began.elapsed());
-        let usual = self.proxy.answers.of(&self.to)?.slowest() * 3 / 2;
+        let usual = self.usual()?;
         (elapsed > usual.max(foreseen + OVERDUE)).then(|| elapsed - foreseen)
     }
 
@@ -166,7 +171,7 @@ impl Download {
         true
     }
 
-    /// Its first bytes have come. What nobody waits for any more tells nothing of what is usual.
+    /// It has come, or the head of it if it is large. What nobody waits for any more tells nothing of what is usual.
     pub(super) fn has_begun(&self) {
         if self.is_over() {
             return;
