@@ -171,7 +171,8 @@ impl Download {
         true
     }
 
-    /// It has come, or the head of it if it is large. What nobody waits for any more tells nothing of what is usual.
+    /// It has come, or the head of it if it is large. What nobody waits for any more tells nothing of what is
+    /// usual.
     pub(super) fn has_begun(&self) {
         if self.is_over() {
             return;
