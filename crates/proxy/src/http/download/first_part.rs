@@ -67,8 +67,8 @@ impl Download {
                 self.has_begun();
                 self.pass_all(answer, lease, validator)
             }
-            // Not where the other request has brought the object already, nor where the answer does not say how
-            // long it is: if it ends early, the object is asked for whole.
+            // Not where the other request has brought the object already, nor where the answer does not say
+            // how long it is: if it ends early, the object is asked for whole.
             Some(validator) if !is_all && length.is_some() && !self.is_over() => {
                 self.has_begun();
                 // All of it has a share of its own.
