@@ -184,8 +184,8 @@ impl Assembly {
         length
     }
 
-    /// Waits until the byte at `offset` is within the window. Ends too when all has failed. False: the reader
-    /// waits for something before it that nobody fetches. Cancel-safe.
+    /// Waits until the byte at `offset` is within the window. Ends too when all has failed. False: something
+    /// before it has to come first that nobody fetches. Cancel-safe.
     pub(super) async fn room_at(&self, offset: u64) -> bool {
         loop {
             let changed = self.changed.notified();

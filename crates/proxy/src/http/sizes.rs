@@ -93,9 +93,7 @@ impl Last {
 
     /// How many of so many first bytes they have on average.
     fn average(&self, most: u64) -> Option<u64> {
-        let known = self.bytes.iter().take(self.seen);
-        let sum: u64 = known.map(|bytes| (*bytes).min(most)).sum();
-        (self.seen >= LEAST).then(|| sum / self.seen.min(KEPT) as u64)
+        (self.seen >= LEAST).then(|| self.filled(most))
     }
 
     /// The average where those that are missing have so many.

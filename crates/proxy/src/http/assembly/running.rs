@@ -86,6 +86,11 @@ impl State {
         range
     }
 
+    /// Whether another range may have a second worker.
+    fn may_join(&self) -> bool {
+        self.joined < MOST_JOINED && !self.is_in_one
+    }
+
     /// A worker leaves this range. What has not come of it is for others, unless one fetches it too.
     pub(super) fn give_back(&mut self, start: u64) {
         let Some(running) = self.under_way.get_mut(&start) else { return };
@@ -148,7 +153,7 @@ impl Assembly {
     /// or enough were helped.
     pub(in crate::http) fn join(&self, rest: &Rest, slow: bool) -> Option<Range<u64>> {
         let mut state = self.state();
-        let may_join = state.joined < MOST_JOINED && !state.is_in_one;
+        let may_join = state.may_join();
         let running = state.under_way.get_mut(&rest.start).filter(|_| may_join)?;
         running.rest(rest.start).filter(|(now, _)| (slow || now == rest) && now.left > 0)?;
         running.workers += 1;
@@ -175,8 +180,7 @@ impl Assembly {
     /// for the reader.
     pub(in crate::http) fn standing(&self) -> Option<Standing> {
         let state = self.state();
-        let may_join = state.joined < MOST_JOINED && !state.is_in_one;
-        if !may_join || state.failed.is_some() || state.reader.is_none() {
+        if !state.may_join() || state.failed.is_some() || state.reader.is_none() {
             return None;
         }
         let window = state.at.saturating_add(self.window).saturating_sub(LEAST_RANGE);
@@ -191,8 +195,7 @@ impl Assembly {
     /// reader waits.
     pub(in crate::http) fn coming(&self) -> Vec<Rest> {
         let state = self.state();
-        let may_join = state.joined < MOST_JOINED && !state.is_in_one;
-        if !may_join || state.failed.is_some() || state.reader.is_none() {
+        if !state.may_join() || state.failed.is_some() || state.reader.is_none() {
             return Vec::new();
         }
         let alone = state.under_way.iter().filter_map(|(start, running)| running.rest(*start));

@@ -61,11 +61,10 @@ impl Download {
             lease.resize(span.len());
         }
         let is_all = span.len() == span.total;
-        let answer = Response::from_parts(head, body);
         match validator {
             Some(validator) if is_all && length.is_some() && asked.share.is_some() => {
                 self.has_begun();
-                self.pass_all(answer, lease, validator)
+                self.pass_all((head, body), lease, validator, span.total)
             }
             // Not where the other request has brought the object already, nor where the answer does not say
             // how long it is: if it ends early, the object is asked for whole.
@@ -73,10 +72,10 @@ impl Download {
                 self.has_begun();
                 // All of it has a share of its own.
                 drop(asked);
-                let begun = |body| Begun { body, lease, room, length: span.len() };
-                self.go_on(answer, validator, span.total, begun).await
+                let begun = Begun { body, lease, room, length: span.len() };
+                self.go_on(head, validator, span.total, begun).await
             }
-            validator => self.read(answer, (span, validator), lease, (asked.share, room)).await,
+            validator => self.read((head, body), (span, validator), lease, (asked.share, room)).await,
         }
     }
 
@@ -84,14 +83,12 @@ impl Download {
     /// else behind them.
     async fn go_on(
         self: Box<Self>,
-        answer: Response<Coming>,
+        head: Parts,
         validator: Validator,
         total: u64,
-        begun: impl FnOnce(Coming) -> Begun,
+        mut begun: Begun,
     ) -> Result<Response<Body>, Problem> {
-        let (head, body) = answer.into_parts();
         let may_split = !head.headers.contains_key(SET_COOKIE);
-        let mut begun = begun(body);
         if fields::authenticates_the_connection(&head.headers) {
             begun.lease.line().make_private();
         }
@@ -109,12 +106,11 @@ impl Download {
     /// Reads the first bytes. If they are not all, the rest is fetched behind them.
     async fn read(
         self: Box<Self>,
-        answer: Response<Coming>,
+        (head, body): (Parts, Coming),
         (span, validator): (Span, Option<Validator>),
         mut lease: Lease,
         (share, room): (Option<Share>, Option<Room>),
     ) -> Result<Response<Body>, Problem> {
-        let (head, body) = answer.into_parts();
         let Some(first) = self.read_first(body, span.len(), &lease, room).await else {
             lease.line().leave();
             drop(lease);
@@ -150,18 +146,15 @@ impl Download {
     /// it, and what breaks is asked for again.
     fn pass_all(
         self: Box<Self>,
-        mut answer: Response<Coming>,
+        (head, body): (Parts, Coming),
         lease: Lease,
         validator: Validator,
+        total: u64,
     ) -> Result<Response<Body>, Problem> {
-        let total = fields::check_answer(answer.headers())?.unwrap_or_default();
-        *answer.status_mut() = StatusCode::OK;
-        // Else the server's words for 206 would stand beside 200.
-        answer.extensions_mut().clear();
-        fields::remove_of_the_part(answer.headers_mut());
-        let may_split = !answer.headers().contains_key(SET_COOKIE);
+        let may_split = !head.headers.contains_key(SET_COOKIE);
         let proxy = Arc::clone(&self.proxy);
         let object = self.object(validator, total, may_split);
+        let answer = Response::from_parts(without_the_part(head), body);
         passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, Some((object, None)))
     }
 
@@ -192,13 +185,19 @@ impl Download {
     }
 }
 
-/// The head of the whole object, made of that of its first bytes.
-fn whole_head(proxy: &Proxy, mut head: Parts) -> Parts {
+/// The head of the whole object for the client, made of that of its first bytes.
+fn whole_head(proxy: &Proxy, head: Parts) -> Parts {
+    let mut head = without_the_part(head);
+    passing::prepare(&proxy.pseudonym, &mut head);
+    head.headers.remove(CONTENT_LENGTH);
+    head
+}
+
+/// What does not tell any more that it is of a part.
+fn without_the_part(mut head: Parts) -> Parts {
     head.status = StatusCode::OK;
     // Else the server's words for 206 would stand beside 200.
     head.extensions.clear();
     fields::remove_of_the_part(&mut head.headers);
-    passing::prepare(&proxy.pseudonym, &mut head);
-    head.headers.remove(CONTENT_LENGTH);
     head
 }
