@@ -7,6 +7,7 @@ mod gateway;
 mod http2;
 mod http_ahead;
 mod http_anew;
+mod http_binding;
 mod http_connections;
 mod http_crumbs;
 mod http_first_part;

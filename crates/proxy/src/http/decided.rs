@@ -18,6 +18,8 @@ pub(super) struct Decided {
     pub(super) unit: Option<Unit>,
     /// Its connection carries no other message meanwhile: it is to become something else than HTTP.
     pub(super) alone: bool,
+    /// Where a new connection has to be made, another one is to be opened beside it.
+    pub(super) beside: bool,
 }
 
 /// A way, and what is known of it here.
@@ -58,6 +60,7 @@ impl Decided {
             routes: verdict.ways.into_iter().map(route).collect(),
             unit: verdict.unit.map(|number| Unit { client: client.clone(), number: Some(number) }),
             alone: false,
+            beside: false,
         }
     }
 
@@ -80,6 +83,12 @@ impl Decided {
         let best = self.routes.first().map(|route| &route.way).filter(|way| way.reuse.is_some());
         let comes = best.and_then(|way| way.round_trip).map(|bytes| bytes.min(most));
         comes.filter(|bytes| *bytes >= least.saturating_mul(2)).unwrap_or(least)
+    }
+
+    /// How long it was to take by the best route, from when that was asked for. `None`: nobody reckoned it.
+    pub(super) fn foreseen(&self) -> Option<Duration> {
+        let millis = self.routes.first()?.way.completes_ms?;
+        Duration::try_from_secs_f64(millis / 1000.0).ok()
     }
 
     /// The network of the best route; it has no name where nobody chose it.

@@ -130,6 +130,12 @@ impl Download {
         largest.is_some_and(|largest| largest <= self.proxy.settings.first_step / TINY)
     }
 
+    /// Whether it may have more than its first bytes, as far as is known.
+    fn may_be_large(&self) -> bool {
+        let largest = self.proxy.sizes.largest_of(&self.to);
+        largest.is_none_or(|largest| largest > self.proxy.settings.first_step)
+    }
+
     /// What to ask for first, the way that was decided.
     fn first(&self) -> First {
         let (settings, decided) = (&self.proxy.settings, &self.decided);
@@ -155,6 +161,7 @@ impl Download {
 
     /// Asks for the first bytes, which tell how many there are.
     async fn in_two_steps(mut self: Box<Self>, mut first: First) -> Result<Response<Body>, Problem> {
+        self.decided.beside = self.may_be_large();
         let lease = self.lease(first.bytes).await?;
         self.fits(&mut first, &lease);
         let step = first.bytes;

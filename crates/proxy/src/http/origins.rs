@@ -3,6 +3,7 @@
 mod ahead;
 mod deciding;
 mod idle;
+mod making;
 mod reconsidering;
 
 use super::assembly::On;
@@ -23,6 +24,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
 use whimbrel_multiaccess::protocol::OpenConnection;
@@ -44,6 +46,8 @@ pub(super) struct Origins {
     idle: Mutex<Idle>,
     turns: Arc<Turns>,
     ahead: Ahead,
+    /// For connections that nobody waits for any more.
+    left: Arc<Semaphore>,
     networks: Arc<Networks>,
     rooms: Arc<Rooms>,
     hearing: Hearing,
@@ -155,8 +159,8 @@ impl Origins {
         rooms: Arc<Rooms>,
     ) -> Arc<Self> {
         let (idle, turns, ahead) = (Mutex::default(), Turns::new(turns), Ahead::default());
-        let hearing = Hearing::default();
-        Arc::new(Self { upstream, secured, idle, turns, ahead, networks, rooms, hearing })
+        let (left, hearing) = (Arc::new(Semaphore::new(making::MOST)), Hearing::default());
+        Arc::new(Self { upstream, secured, idle, turns, ahead, left, networks, rooms, hearing })
     }
 
     /// What passes over each network.
@@ -201,7 +205,7 @@ impl Origins {
         intents: &Intents,
         decided: Decided,
     ) -> Result<Lease, UpstreamError> {
-        let alone = decided.alone;
+        let Decided { alone, beside, .. } = decided;
         // Where the manager may choose a gateway or not, and says nothing now, what it chose before is left.
         let is_apart = decided.routes.is_empty() && self.upstream.choose(to, intents).is_some();
         let fits = |line: &Line, _| line.serves(alone) && !(is_apart && line.by().is_some());
@@ -211,7 +215,7 @@ impl Origins {
                 // On the heap: most messages find a connection, and have no need of the memory to make one.
                 None => Box::pin(self.reach(to, intents, alone)).await?,
             },
-            false => Box::pin(self.by_routes(to, intents, decided.routes, alone)).await?,
+            false => Box::pin(self.by_routes(to, intents, decided.routes, (alone, beside))).await?,
         };
         Ok(Lease { line, origins: Arc::clone(self), unit: decided.unit, turn: None })
     }
@@ -260,32 +264,30 @@ impl Origins {
     }
 
     async fn by_routes(
-        &self,
+        self: &Arc<Self>,
         to: &Destination,
         intents: &Intents,
         routes: Vec<Route>,
-        alone: bool,
+        (alone, beside): (bool, bool),
     ) -> Result<Box<Line>, UpstreamError> {
-        if let Some(best) = routes.first() {
-            if let Some(id) = best.way.reuse
-                && let Some(line) = self.take(to, |line, _| line.id() == id && line.serves(alone)).await
-            {
-                return Ok(line);
-            }
-            // Another message may have taken it, or one has become idle while this one waited.
-            let fits = |line: &Line, since| best.takes(line.by(), since) && line.serves(alone);
-            if let Some(line) = self.take(to, fits).await {
-                return Ok(line);
-            }
+        let Some(best) = routes.first().cloned() else {
+            return self.reach(to, &Intents::default(), alone).await;
+        };
+        if let Some(id) = best.way.reuse
+            && let Some(line) = self.take(to, |line, _| line.id() == id && line.serves(alone)).await
+        {
+            return Ok(line);
         }
-        let mut candidates = Vec::new();
+        let mut ways = Vec::new();
         for Route { way, by, .. } in routes {
             // An open one behind another way in the ranking is not waited for.
-            if way.reuse.is_none() || candidates.is_empty() {
-                candidates.extend(by);
+            if way.reuse.is_none() || ways.is_empty() {
+                ways.extend(by);
             }
         }
-        self.connect(to, intents, candidates, alone).await
+        // Another message may have taken it, or one has become idle while this one waited.
+        let fits = |line: &Line, since| best.takes(line.by(), since) && line.serves(alone);
+        self.connect_or_take(to, intents, ways, (alone, beside), fits).await
     }
 
     async fn connect(

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const MOST_ASKED: u32 = 8;
 /// What was foreseen to be there by so much earlier is overdue, if the server did not take as long before.
 const OVERDUE: Duration = Duration::from_millis(200);
-/// What is there within this time is not asked for twice.
+/// What is there within this time is not asked for twice, and the manager is asked no sooner again.
 const SHORT: Duration = Duration::from_millis(20);
 /// What was asked for without need is read to its end for so long, so that its connection is left.
 const LEFT: Duration = Duration::from_secs(2);
@@ -109,7 +109,7 @@ impl Download {
             if self.began.elapsed() >= self.late() {
                 return self.goes_elsewhere();
             }
-            let is_soon = last.is_some_and(|last: Instant| last.elapsed() < LOOK);
+            let is_soon = last.is_some_and(|last: Instant| last.elapsed() < SHORT);
             if is_soon || asked == MOST_ASKED || !self.may_be_sooner() {
                 continue;
             }
@@ -131,21 +131,15 @@ impl Download {
 
     /// How long it takes from now on if it comes as was foreseen. `None`: nothing was.
     fn left(&self) -> Option<Duration> {
-        Some(self.foreseen()?.saturating_sub(self.began.elapsed()))
+        Some(self.decided.foreseen()?.saturating_sub(self.began.elapsed()))
     }
 
     /// How long ago it should have come. `None`: not long ago, or another object of its server took about as
     /// long lately.
     fn overdue(&self) -> Option<Duration> {
-        let (foreseen, elapsed) = (self.foreseen()?, self.began.elapsed());
+        let (foreseen, elapsed) = (self.decided.foreseen()?, self.began.elapsed());
         let usual = self.usual()?;
         (elapsed > usual.max(foreseen + OVERDUE)).then(|| elapsed - foreseen)
-    }
-
-    /// How long it was to take.
-    fn foreseen(&self) -> Option<Duration> {
-        let millis = self.decided.routes.first()?.way.completes_ms?;
-        Duration::try_from_secs_f64(millis / 1000.0).ok()
     }
 
     /// Goes another way than the first, if that is much sooner by what is known now: in half of the time that
@@ -156,9 +150,8 @@ impl Download {
         let Ok(decided) = self.proxy.origins.weigh(&self.to, Intents::receive(bytes)).await else {
             return false;
         };
-        let completes = decided.routes.first().and_then(|route| route.way.completes_ms);
         let within = self.overdue().or_else(|| self.left().map(|left| left / 2)).unwrap_or_default();
-        let is_sooner = completes.is_some_and(|millis| millis / 1000.0 < within.as_secs_f64());
+        let is_sooner = decided.foreseen().is_some_and(|foreseen| foreseen < within);
         {
             let mut pair = self.pair();
             let goes_as_foreseen = pair.network == self.decided.network();

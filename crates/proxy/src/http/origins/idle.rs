@@ -4,7 +4,9 @@ use super::IDLE;
 use crate::Destination;
 use crate::http::line::Line;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Notify;
 
 /// Idle connections to one server. Where many clients ask one server in turns, half of the connections rest
 /// at any moment: if those were closed, others would have to be opened in the next one.
@@ -24,6 +26,8 @@ pub(super) struct Idle {
     next: u32,
     count: usize,
     servers: HashMap<Destination, Vec<Resting>>,
+    /// Where somebody waits for one to this server.
+    waiting: HashMap<Destination, Arc<Notify>>,
 }
 
 impl Idle {
@@ -48,8 +52,23 @@ impl Idle {
         let most = if line.source().is_some() { MOST_OFFERED } else { MOST_EACH };
         let beside = || lines.iter().filter(|(other, _)| network(other) == network(&line)).count();
         if lines.len() < most || beside() < most {
+            let to = (!self.waiting.is_empty()).then(|| line.to().clone());
             lines.push((line, Instant::now()));
             self.count += 1;
+            to.iter().for_each(|to| self.tell(to));
+        }
+    }
+
+    /// Whoever waits for this hears of each connection to the server that becomes idle.
+    pub(super) fn freed(&mut self, to: &Destination) -> Arc<Notify> {
+        Arc::clone(self.waiting.entry(to.clone()).or_default())
+    }
+
+    fn tell(&mut self, to: &Destination) {
+        let Some(freed) = self.waiting.get(to) else { return };
+        freed.notify_waiters();
+        if Arc::strong_count(freed) == 1 {
+            self.waiting.remove(to);
         }
     }
 
@@ -58,6 +77,7 @@ impl Idle {
         let lines = self.servers.get_mut(line.to()).map(Vec::as_mut_slice).unwrap_or_default();
         if let Some((_, since)) = lines.iter_mut().find(|(other, _)| other.id() == line.id()) {
             *since = Instant::now();
+            self.tell(line.to());
         }
     }
 
@@ -101,6 +121,7 @@ impl Idle {
             !lines.is_empty()
         });
         self.count = self.servers.values().map(Vec::len).sum();
+        self.waiting.retain(|_, freed| Arc::strong_count(freed) > 1);
     }
 
     /// Those to this server that still work.

@@ -36,8 +36,7 @@ impl Start {
     /// How long all was to take that it was decided for.
     pub(super) fn foreseen(&self) -> Option<Duration> {
         let Self::Decided(decided) = self else { return None };
-        let millis = decided.routes.first()?.way.completes_ms?;
-        Duration::try_from_secs_f64(millis / 1000.0).ok()
+        decided.foreseen()
     }
 
     /// How a new connection is made that goes this way.
