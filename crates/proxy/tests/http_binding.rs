@@ -70,3 +70,32 @@ fn a_request_takes_a_connection_that_becomes_idle_while_its_own_is_made_and_that
     let_all_begin(&world);
     until("what was begun is given up", || connections(&world, origin.address, "established") == 2);
 }
+
+/// Six requests have their turns at a server at once. Sixteen connections are left by those who go away, at
+/// most, for four seconds each.
+#[test]
+fn connections_that_nobody_waits_for_any_more_are_few_and_are_given_up() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(10, 20)], "");
+    let origin = world.origin(|_, _, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").is_ok()
+    });
+    let_none_begin(&world, origin.address);
+    let begun = || connections(&world, origin.address, "syn-sent");
+    let mut most = 0;
+    for _ in 0..6 {
+        let mut clients: Vec<_> = (0..6).map(|_| world.connect()).collect();
+        for client in &mut clients {
+            client.write_all(get(&origin.url("/"), "").as_bytes()).unwrap();
+        }
+        until("nothing is begun", || begun() >= 6);
+        std::thread::sleep(Duration::from_millis(50));
+        most = most.max(begun());
+    }
+    assert!((12..=6 + 16).contains(&most), "{most}");
+    until("nothing is given up", || begun() == 0);
+    let_all_begin(&world);
+    assert_eq!(body(&world.talk(&get(&origin.url("/"), ""))), "hello");
+}

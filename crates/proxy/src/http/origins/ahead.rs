@@ -37,9 +37,9 @@ impl Default for Ahead {
 }
 
 impl Origins {
-    /// Opens another connection beside a new one, over the same network, if none was within a minute: there the
-    /// rest of an object is asked for while its first bytes come, and not behind them. The new one goes first:
-    /// a server that serves one connection at a time begins with that.
+    /// Opens another connection beside a new one, over the same network, if none was within a minute: there
+    /// the rest of an object is asked for while its first bytes come, and not behind them. The new one goes
+    /// first: a server that serves one connection at a time begins with that.
     pub(super) fn open_beside(self: &Arc<Self>, to: &Destination, by: Candidate) {
         if self.ahead.beside.of(to).is_none() {
             self.ahead.beside.put(to, ());
