@@ -24,21 +24,7 @@ fn server(world: &World) -> (Origin, Arc<Mutex<Vec<SocketAddr>>>) {
 
 /// The client's sides of the connections to this server that are open.
 fn open(world: &World, server: SocketAddr) -> Vec<String> {
-    let port = format!(":{}", server.port());
-    let filter = ["-tnH", "state", "established", "dport", "=", &port];
-    let output = world.client.command("ss").args(filter).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let local = text.lines().filter_map(|line| line.split_whitespace().nth(2));
-    let mut found: Vec<String> = local.map(without_interface).collect();
-    found.sort();
-    found
-}
-
-/// `10.0.0.1%link0:80` is `10.0.0.1:80`.
-fn without_interface(address: &str) -> String {
-    let (host, port) = address.rsplit_once(':').unwrap();
-    format!("{}:{port}", host.split('%').next().unwrap())
+    world.connections(server, "established")
 }
 
 fn asks(world: &World, origin: &Origin) {

@@ -23,11 +23,7 @@ fn let_all_begin(world: &World) {
 
 /// How many of the client's connections to this server are in this state.
 fn connections(world: &World, server: SocketAddr, state: &str) -> usize {
-    let port = format!(":{}", server.port());
-    let filter = ["-tnH", "state", state, "dport", "=", &port];
-    let output = world.client.command("ss").args(filter).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    output.stdout.iter().filter(|byte| **byte == b'\n').count()
+    world.connections(server, state).len()
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {

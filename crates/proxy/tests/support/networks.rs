@@ -28,6 +28,12 @@ pub struct World {
     lab: Lab,
 }
 
+/// `10.0.0.1%link0:80` is `10.0.0.1:80`.
+fn without_interface(address: &str) -> String {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    format!("{}:{port}", host.split('%').next().unwrap())
+}
+
 /// A link between client and server, with its addresses and the client's default route.
 fn connect(lab: &Lab, client: &Host, server: &Host, n: usize, (delay, rate): (u64, u64)) -> Link {
     let spec = LinkSpec::default().delay(Duration::from_millis(delay)).rate(Rate::mbit(rate));
@@ -118,6 +124,19 @@ impl World {
         let mut stream = self.connect();
         stream.write_all(words.as_bytes()).unwrap();
         rest(&mut stream)
+    }
+
+    /// The client's sides of its connections to this server in this state, as ss(8) names it.
+    pub fn connections(&self, server: SocketAddr, state: &str) -> Vec<String> {
+        let port = format!(":{}", server.port());
+        let filter = ["-tnH", "state", state, "dport", "=", &port];
+        let output = self.client.command("ss").args(filter).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let local = text.lines().filter_map(|line| line.split_whitespace().nth(2));
+        let mut found: Vec<String> = local.map(without_interface).collect();
+        found.sort();
+        found
     }
 
     /// The manager tells of its decisions from now on.

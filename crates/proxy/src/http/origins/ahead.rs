@@ -55,7 +55,7 @@ impl Origins {
         }
     }
 
-    /// Nobody waits for it. Returns whether it is tried.
+    /// Opens a connection in the background. False: it is over TLS, or too many are being opened already.
     fn open(self: &Arc<Self>, to: &Destination, by: Candidate) -> bool {
         if self.secured.is_some() {
             return false;

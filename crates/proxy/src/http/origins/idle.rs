@@ -59,7 +59,7 @@ impl Idle {
         }
     }
 
-    /// Whoever waits for this hears of each connection to the server that becomes idle.
+    /// Is notified each time a connection to the server becomes idle.
     pub(super) fn freed(&mut self, to: &Destination) -> Arc<Notify> {
         Arc::clone(self.waiting.entry(to.clone()).or_default())
     }

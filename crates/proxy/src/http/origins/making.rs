@@ -15,10 +15,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::Candidate;
 
-/// So many are made at a time that no message waits for any more, and as many that none waited for at all;
-/// others are given up.
+/// At most so many connections are made at a time whose message found another one, and as many that are
+/// opened ahead. Others are not made.
 pub(super) const MOST: usize = 16;
-/// And for so long: the first packet of one is lost twice before.
+/// A connection that nobody waits for may take so long: TCP has sent its first packet three times by then.
 const LONGEST: Duration = Duration::from_secs(4);
 
 type Connecting = BoxFuture<'static, Result<Box<Line>, UpstreamError>>;
