@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::networks::World;
-use crate::support::{LIMIT, body, get};
+use crate::support::{LIMIT, body, get, until};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use whimbrel_lab::require;
 
 /// No connection to this server comes about any more.
@@ -24,14 +24,6 @@ fn let_all_begin(world: &World) {
 /// How many of the client's connections to this server are in this state.
 fn connections(world: &World, server: SocketAddr, state: &str) -> usize {
     world.connections(server, state).len()
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -54,17 +46,17 @@ fn a_request_takes_a_connection_that_becomes_idle_while_its_own_is_made_and_that
     let asks = |path: &str| assert_eq!(body(&world.talk(&get(&origin.url(path), ""))), "hello");
     std::thread::scope(|scope| {
         scope.spawn(|| asks("/held"));
-        until("the first is not asked for", || from.lock().unwrap().len() == 1);
+        until("the first is asked for", || from.lock().unwrap().len() == 1);
         let_none_begin(&world, origin.address);
         let second = scope.spawn(|| asks("/second"));
-        until("no connection is made", || connections(&world, origin.address, "syn-sent") == 1);
+        until("a connection is made", || connections(&world, origin.address, "syn-sent") == 1);
         release.send(()).unwrap();
         second.join().unwrap();
     });
     let from = std::mem::take(&mut *from.lock().unwrap());
     assert!(from.len() == 2 && from[0] == from[1], "{from:?}");
     let_all_begin(&world);
-    until("what was begun is given up", || connections(&world, origin.address, "established") == 2);
+    until("what was begun is there", || connections(&world, origin.address, "established") == 2);
 }
 
 /// Six requests have their turns at a server at once. Sixteen connections are left by those who go away, at
@@ -86,12 +78,12 @@ fn connections_that_nobody_waits_for_any_more_are_few_and_are_given_up() {
         for client in &mut clients {
             client.write_all(get(&origin.url("/"), "").as_bytes()).unwrap();
         }
-        until("nothing is begun", || begun() >= 6);
+        until("six are begun", || begun() >= 6);
         std::thread::sleep(Duration::from_millis(50));
         most = most.max(begun());
     }
     assert!((12..=6 + 16).contains(&most), "{most}");
-    until("nothing is given up", || begun() == 0);
+    until("all are given up", || begun() == 0);
     let_all_begin(&world);
     assert_eq!(body(&world.talk(&get(&origin.url("/"), ""))), "hello");
 }

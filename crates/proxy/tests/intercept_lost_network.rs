@@ -6,7 +6,7 @@ use crate::http2::{self, HELD, Http2Origin};
 use crate::networks::{Object, World, content};
 use crate::secure::{Authority, Key, head_of};
 use crate::shop::{self, SHOP};
-use crate::support::LIMIT;
+use crate::support::until;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::SendRequest;
@@ -56,15 +56,6 @@ async fn ask(
         }
     }
     Ok((status, all))
-}
-
-#[track_caller]
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < end, "it does not come to this: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Waits for a request's answer.

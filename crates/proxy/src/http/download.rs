@@ -7,7 +7,7 @@ mod looking;
 
 use super::body::Body;
 use super::budget::Share;
-use super::decided::Decided;
+use super::decided::{Decided, Unit};
 use super::exchange::{Make, Outgoing, exchange_on};
 use super::fields;
 use super::moving::Sent;
@@ -73,6 +73,7 @@ pub(super) struct Download {
     decided_for: u64,
     /// What the two know of each other that ask for it.
     pair: Arc<Mutex<Pair>>,
+    is_second: bool,
     /// Another network is looked for while it is passed on whole: one alone led to the server when it was
     /// asked, or it was taken for tiny.
     looks_for_others: bool,
@@ -84,8 +85,8 @@ impl Download {
     /// On the heap: it goes from hand to hand.
     pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Box<Self> {
         let (decided, pair, began) = (Decided::default(), Arc::default(), Instant::now());
-        let (decided_for, looks_for_others) = (0, false);
-        Box::new(Self { proxy, to, head, decided, decided_for, pair, looks_for_others, began })
+        let (decided_for, is_second, looks_for_others) = (0, false, false);
+        Box::new(Self { proxy, to, head, decided, decided_for, pair, is_second, looks_for_others, began })
     }
 
     /// Gives the answer for the client.
@@ -95,7 +96,12 @@ impl Download {
         self.decided_for = self.expected(first.max(1));
         let intents = if step == 0 { Intents::default() } else { Intents::receive(self.decided_for) };
         self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
+        if step > 0 && !self.proxy.origins.is_there(&self.to, &self.decided) {
+            // On the heap: that is rare.
+            Box::pin(self.decide_anew()).await;
+        }
         if step > 0 && self.may_come_in_parts() {
+            self.counts_as(self.decided.unit.as_ref().and_then(Unit::number), self.decided_for);
             // On the heap: most objects come whole, and have no need of the memory.
             let (first, beside) = (self.first(), self.beside());
             let asked = Box::pin(self.in_two_steps(first));
@@ -103,6 +109,22 @@ impl Download {
         }
         self.looks_for_others = step > 0 && !self.decided.has_choice();
         self.whole().await
+    }
+
+    /// Another message has taken the open connection that was chosen: objects that are asked for at the same
+    /// time are told of the same. It is decided once more, since a new one takes round trips that were not
+    /// reckoned with.
+    async fn decide_anew(&mut self) {
+        let intents = Intents::receive(self.decided_for);
+        if let Some(unit) = self.decided.unit.take() {
+            unit.end().await;
+        }
+        // Where the manager does not answer any more it goes as it was to.
+        if let Ok(decided) = self.proxy.origins.decide(&self.to, intents, false).await
+            && !decided.routes.is_empty()
+        {
+            self.decided = decided;
+        }
     }
 
     /// With one way only there is nothing to learn a size for, and without memory nothing to put together.
@@ -201,12 +223,15 @@ impl Download {
             }
             // Whole after all, or it says why not.
             status => {
+                if status == StatusCode::OK {
+                    let counted = self.counts_no_more();
+                    let length = fields::check_answer(answer.headers())?;
+                    length.filter(|bytes| *bytes > counted).into_iter().for_each(|bytes| lease.resize(bytes));
+                }
                 if are_tiny && status == StatusCode::OK {
                     self.has_begun();
                     // One may be large for once.
                     self.looks_for_others = true;
-                    let length = fields::check_answer(answer.headers())?;
-                    length.filter(|bytes| *bytes > step).into_iter().for_each(|bytes| lease.resize(bytes));
                 }
                 self.pass(answer, lease)
             }
@@ -225,9 +250,13 @@ impl Download {
         if lease.was_used() || known >= self.decided_for || step > self.proxy.settings.first_step {
             return Ok(lease);
         }
-        let known = Intents::receive(known);
+        self.counts_no_more();
+        let (bytes, known) = (known, Intents::receive(known));
         let again = self.proxy.origins.decide_again(&self.to, known, &mut lease).await;
-        let Ok(Some(mut decided)) = again else { return Ok(lease) };
+        let Ok(Some(mut decided)) = again else {
+            self.counts_as(lease.unit(), bytes);
+            return Ok(lease);
+        };
         if !self.moves_to(decided.network()) {
             return Ok(lease);
         }
@@ -257,6 +286,7 @@ impl Download {
         if self.is_over() {
             return Err(over());
         }
+        self.counts_no_more();
         self.decided = self.proxy.origins.decide(&self.to, Intents::default(), false).await?;
         self.whole().await
     }

@@ -368,7 +368,7 @@ impl Origins {
     /// The idle connections to this server, for the manager.
     fn offers(&self, to: &Destination) -> Vec<Offer> {
         let mut idle = self.lock();
-        idle.good(to).iter().filter_map(|(line, _)| offer(line)).collect()
+        idle.good(to).iter().filter(|(line, _)| line.has_room()).filter_map(|(line, _)| offer(line)).collect()
     }
 
     /// Takes an idle connection out that still works, or one that carries several messages and has room: the

@@ -20,7 +20,8 @@ const LONGEST: Duration = Duration::from_millis(150);
 /// So much a server sends on a new connection before it hears that anything has come: ten segments (RFC
 /// 6928). By what it sends on one that has carried more, the window has shown what the network takes.
 const BURST: u64 = 14_000;
-/// So many answers of unknown size are to fit on a network at once: browsers ask a server for six objects.
+/// So many answers of unknown size are to fit on a network at once, or nearly: browsers ask a server for six
+/// objects.
 const AT_ONCE: u64 = 6;
 /// Not less is asked for of any: many objects are no larger.
 const SMALLEST: u64 = 2048;
@@ -80,13 +81,15 @@ impl Rooms {
     }
 
     /// How many bytes to ask this network for first of an object of unknown size, at most so many. The
-    /// objects of a page are asked for together.
+    /// objects of a page are asked for together. Where hardly less would fit it is all: a little that is
+    /// behind the first bytes takes a round trip more.
     pub(super) fn step(&self, network: &str, most: u64) -> u64 {
         let known = lock(&self.0);
-        known.get(network).and_then(|network| network.part()).map_or(most, |part| part.min(most))
+        let part = known.get(network).and_then(|network| network.part());
+        part.filter(|part| *part <= most / 3 * 2).unwrap_or(most)
     }
 
-    /// The least of that over all networks in use.
+    /// The least that is to be reckoned with of such an object over all networks in use.
     pub(super) fn least_step(&self, most: u64) -> u64 {
         lock(&self.0).values().filter_map(|network| network.part()).fold(most, u64::min)
     }
@@ -270,6 +273,9 @@ mod tests {
         assert_eq!(step(), (SMALLEST, SMALLEST));
         rooms.know("wlan0", Some(246_000));
         assert_eq!(step(), (12_800, 12_800));
+        // Four objects of 12 800, and 9200 of each of six.
+        rooms.know("wlan0", Some(60_000));
+        assert_eq!(step(), (12_800, 9200), "what is left of each would take another round trip");
     }
 
     #[tokio::test]

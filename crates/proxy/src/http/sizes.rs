@@ -12,6 +12,10 @@ const KEPT: usize = 8;
 /// be.
 const LEAST: usize = 4;
 
+/// So many tell something of the one that is missing: it counts as this many times the largest at most.
+const TELL: usize = LEAST - 1;
+const MORE: u64 = 2;
+
 /// Of so many the next one's size is guessed where no more than a small object is lost by that.
 const HINT: usize = 2;
 
@@ -48,11 +52,13 @@ impl Sizes {
 
     /// How many of so many first bytes are to be expected of the server's next object: the average of its
     /// last ones. Where too little is known of it, that of all servers' last ones. Where it is of these too,
-    /// those that are missing count as so many. `None`: nothing is known of it.
+    /// those that are missing count as so many, or one of four as what the others tell. `None`: nothing is
+    /// known of it.
     pub(super) fn average(&self, server: &Destination, most: u64) -> Option<u64> {
         let of = self.servers.of(server);
         let any = *self.any();
-        let known = of.and_then(|last| last.average(most)).or_else(|| any.average(most));
+        let told = of.filter(|last| last.seen >= TELL).map(|last| last.filled(most));
+        let known = told.or_else(|| any.average(most));
         known.or_else(|| of.or(Some(any)).filter(|last| last.seen > 0).map(|last| last.filled(most)))
     }
 
@@ -96,8 +102,10 @@ impl Last {
         (self.seen >= LEAST).then(|| self.filled(most))
     }
 
-    /// The average where those that are missing have so many.
+    /// The average where those that are missing have so many, or the last of them what the others tell.
     fn filled(&self, most: u64) -> u64 {
+        let told = self.largest(TELL).map(|largest| largest.saturating_mul(MORE));
+        let most = told.map_or(most, |told| told.min(most));
         let missing = LEAST.saturating_sub(self.seen);
         let known = self.bytes.iter().take(self.seen).map(|bytes| (*bytes).min(most));
         (known.sum::<u64>() + missing as u64 * most) / LEAST.max(self.seen.min(KEPT)) as u64
@@ -143,7 +151,8 @@ mod tests {
         (1..=3).for_each(|n| sizes.learn(&server(n), u64::from(n)));
         let average = |n| sizes.average(&server(n), 8);
         assert_eq!([sizes.hint(&server(9)), sizes.hint(&server(2))], [None; 2]);
-        // (1 + 2 + 3 + 8) / 4, and (2 + 8 + 8 + 8) / 4: what is missing has all that there may be.
+        // (1 + 2 + 3 + 6) / 4, and (2 + 8 + 8 + 8) / 4: what is missing has all that there may be, or twice
+        // the largest of three.
         assert_eq!((average(9), average(2)), (Some(3), Some(6)));
         sizes.learn(&server(1), 10);
         assert_eq!(sizes.hint(&server(1)), Some(10));

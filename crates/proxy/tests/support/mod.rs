@@ -4,12 +4,22 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use whimbrel_multiaccess::Client;
 use whimbrel_proxy::{HttpProxy, HttpSettings, Managed, Upstream};
 
 /// For whatever must come at all.
 pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Waits until it is so.
+#[track_caller]
+pub fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < end, "it does not come to this: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// A proxy that serves.
 pub struct Serving {

@@ -36,6 +36,9 @@ pub(super) struct Pair {
     are_two: bool,
     /// The second has brought the object: nobody waits for the first.
     is_over: bool,
+    /// What the first counts as with the manager, and with how many bytes, until its size is known or another
+    /// one asks too.
+    counts: Option<(u64, u64)>,
 }
 
 impl Download {
@@ -52,6 +55,7 @@ impl Download {
             decided,
             decided_for,
             pair,
+            is_second: true,
             looks_for_others: false,
             began: self.began,
         })
@@ -64,6 +68,31 @@ impl Download {
             pair.network = network.to_owned();
         }
         !pair.are_two
+    }
+
+    /// The first counts as this unit with the manager, with so many bytes.
+    pub(super) fn counts_as(&self, unit: Option<u64>, bytes: u64) {
+        if !self.is_second {
+            self.pair().counts = unit.map(|unit| (unit, bytes));
+        }
+    }
+
+    /// Its size is known, or its unit has ended. Returns how many bytes it counts as.
+    pub(super) fn counts_no_more(&self) -> u64 {
+        let counts = if self.is_second { None } else { self.pair().counts.take() };
+        counts.map_or(self.decided_for, |(_, bytes)| bytes)
+    }
+
+    /// Less is to be expected of the first by now than it counts as. Else what comes next would leave a
+    /// network for want of room that there is.
+    fn counts_less(&self) {
+        let expected = self.expected(self.decided_for.max(1));
+        let mut pair = self.pair();
+        let Some((unit, bytes)) = &mut pair.counts else { return };
+        if expected <= *bytes / 2 {
+            *bytes = expected;
+            self.proxy.origins.resize(&self.to, *unit, expected);
+        }
     }
 
     /// Takes the best route over another network than the first goes over by now, if there is one.
@@ -106,6 +135,7 @@ impl Download {
         loop {
             let proxy = Arc::clone(&self.proxy);
             let _ = tokio::time::timeout(LOOK, proxy.sizes.news()).await;
+            self.counts_less();
             if self.began.elapsed() >= self.late() {
                 return self.goes_elsewhere();
             }

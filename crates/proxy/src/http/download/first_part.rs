@@ -57,7 +57,7 @@ impl Download {
             return self.whole_after_all().await;
         };
         self.proxy.sizes.learn(&self.to, span.total);
-        if span.len() > self.decided_for {
+        if span.len() > self.counts_no_more() {
             lease.resize(span.len());
         }
         let is_all = span.len() == span.total;

@@ -7,7 +7,7 @@ use crate::{Destination, UpstreamError};
 use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::protocol::Verdict;
+use whimbrel_multiaccess::protocol::{Report, Resized, Verdict};
 use whimbrel_multiaccess::{Candidate, Client};
 
 /// What the manager is asked of a message.
@@ -87,6 +87,13 @@ impl Origins {
         self.ask(client, to, intents, Question::Weighed, self.offers(to)).await
     }
 
+    /// Whether a connection is idle that goes the way that was decided, if that was one that is open.
+    pub(in crate::http) fn is_there(&self, to: &Destination, decided: &Decided) -> bool {
+        let Some(best) = decided.routes.first().filter(|best| best.way.reuse.is_some()) else { return true };
+        let mut idle = self.lock();
+        idle.good(to).iter().any(|(line, since)| line.has_room() && best.takes(line.by(), *since))
+    }
+
     /// Decides once more for a message that has a connection and was not sent yet. `None`: it stays on that.
     pub(in crate::http) async fn decide_again(
         self: &Arc<Self>,
@@ -135,6 +142,13 @@ impl Origins {
             self.open_ahead(to, by);
         }
         Ok(self.decided(verdict, asked, &offers, client))
+    }
+
+    /// What counts as this unit has so many bytes, as far as is known by now.
+    pub(in crate::http) fn resize(&self, to: &Destination, unit: u64, bytes: u64) {
+        if let Some(client) = self.upstream.manager(to) {
+            client.tell(Report { resized: Some(Resized { unit, bytes }), ..Report::default() });
+        }
     }
 
     pub(super) fn decided(

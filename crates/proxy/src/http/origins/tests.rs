@@ -8,7 +8,7 @@ use hyper::Request;
 use hyper::header::{HOST, HeaderValue};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_multiaccess::Client;
-use whimbrel_multiaccess::protocol::Way;
+use whimbrel_multiaccess::protocol::{Verdict, Way};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -62,6 +62,39 @@ async fn when_a_network_fails_nothing_on_it_to_that_server_is_offered_any_more_a
     assert_eq!((offered(&one), offered(&other)), (vec![2], vec![3]));
     origins.failed_meanwhile(&other, &by("wlan0").unwrap());
     assert_eq!((offered(&one), offered(&other)), (vec![2], vec![]));
+}
+
+#[tokio::test]
+async fn a_connection_that_was_decided_is_there_until_another_message_takes_the_last_that_goes_its_way() {
+    let rules = Rules { each: 1, here: false, rest: HOUR, limit: HOUR };
+    let origins = Origins::new(Arc::new(Elsewhere), rules);
+    let to = Destination::new("192.0.2.1", 80).unwrap();
+    let way = |reuse| {
+        let destination = Some("192.0.2.1:80".parse().unwrap());
+        Way { reuse, interface: "wlan0".to_owned(), destination, ..Way::default() }
+    };
+    let mut servers = Vec::new();
+    for id in [1, 2] {
+        let (stream, server) = tokio::io::duplex(1 << 10);
+        servers.push(server);
+        let speaks = Speaks::One(Speaker::start(Box::new(stream)).await.unwrap());
+        let by = Candidate::of_way(way(None));
+        origins.keep(Box::new(Line::new(id, to.clone(), speaks, Some([10, 0, 0, 1].into()), by)));
+    }
+    let offered = Offer {
+        open: OpenConnection { id: 2, source: [10, 0, 0, 1].into(), scheduled: 0 },
+        by: Candidate::of_way(way(None)),
+    };
+    let decided = |reuse| {
+        let verdict = Verdict { ways: vec![way(reuse)], ..Verdict::default() };
+        Decided::of(verdict, Instant::now(), std::slice::from_ref(&offered), &Client::off())
+    };
+    assert!(origins.is_there(&to, &decided(Some(2))));
+    let taken = origins.take(&to, |line, _| line.id() == 2).await;
+    assert!(taken.is_some() && origins.is_there(&to, &decided(Some(2))), "the other goes the same way");
+    let last = origins.take(&to, |_, _| true).await;
+    assert!(last.is_some() && !origins.is_there(&to, &decided(Some(2))));
+    assert!(origins.is_there(&to, &decided(None)), "a new one was decided");
 }
 
 /// What a server does on a connection that is kept.
