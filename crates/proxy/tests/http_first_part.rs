@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::networks::{Object, World, content, range};
-use crate::support::{LIMIT, Origin, field, get, has, read_head, status};
+use crate::support::{LIMIT, Origin, field, get, has, read_head, status, until};
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpStream};
@@ -468,4 +468,41 @@ fn an_object_that_was_asked_for_at_once_is_passed_on_as_it_comes_and_goes_on_whe
     }
     let [went_on, waited, broke] = [0, 1, 2].map(|what| counts[what].load(Ordering::SeqCst));
     assert!(went_on > 0 && waited == 0 && broke > 0, "{went_on} {waited} {broke}");
+}
+
+/// Nothing is known of the server when they are asked for. Its objects turn out to be small while they wait.
+#[test]
+fn what_is_under_way_counts_for_less_with_the_manager_once_less_is_to_be_expected_of_it() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(10, 4), (200, 4)], "");
+    let known = Object::start(&world, 4 << 20);
+    let _open = world.warm_up(&known);
+    world.until_seen("each link has a rate", |path| path.down_best.is_some());
+    let (release, held) = mpsc::channel::<()>();
+    let (held, asked) = (Mutex::new(held), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&asked);
+    let origin = world.origin(move |head, _, stream| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        if head.contains("/slow") {
+            // None that takes less than three times as long is late.
+            std::thread::sleep(Duration::from_secs(1));
+        } else if head.contains("/held") {
+            let _ = held.lock().unwrap().recv_timeout(LIMIT);
+        }
+        stream.write_all(&small()).is_ok()
+    });
+    let asks = |path: &str| assert_eq!(status(&world.talk(&get(&origin.url(path), ""))), 200);
+    asks("/slow");
+    std::thread::scope(|scope| {
+        (0..5).for_each(|_| drop(scope.spawn(|| asks("/held"))));
+        until("five are asked for", || asked.load(Ordering::Relaxed) == 6);
+        let foreseen = || world.foreseen(origin.address, 20_000);
+        let before = foreseen();
+        (0..3).for_each(|_| asks("/small"));
+        let less = Duration::from_millis(25);
+        until("the next one is to come earlier", || foreseen() + less < before);
+        drop(release);
+    });
 }

@@ -50,6 +50,13 @@ pub(super) struct Unit {
     number: Option<u64>,
 }
 
+/// What a message counts as with the manager.
+pub(super) struct Counted {
+    client: Client,
+    unit: u64,
+    bytes: u64,
+}
+
 impl Decided {
     /// What a manager answered to a question of this time with these offers.
     pub(super) fn of(verdict: Verdict, asked: Instant, offers: &[Offer], client: &Client) -> Self {
@@ -130,11 +137,9 @@ impl Unit {
         self.client.tell(report);
     }
 
-    /// Tells the manager that it has so many bytes.
-    pub(super) fn resize(&self, bytes: u64) {
-        if let Some(unit) = self.number {
-            self.client.tell(Report { resized: Some(Resized { unit, bytes }), ..Report::default() });
-        }
+    /// What the message counts as, with so many bytes at present.
+    pub(super) fn counted(&self, bytes: u64) -> Option<Counted> {
+        Some(Counted { client: self.client.clone(), unit: self.number?, bytes })
     }
 
     /// Tells the manager that it has ended, so that what is decided next does not count it.
@@ -145,6 +150,20 @@ impl Unit {
             let _ = tokio::time::timeout(REPORT, self.client.report(report)).await;
         }
         self.number = None;
+    }
+}
+
+impl Counted {
+    /// With how many bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Tells the manager that it has so many bytes.
+    pub(super) fn resize(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        let resized = Some(Resized { unit: self.unit, bytes });
+        self.client.tell(Report { resized, ..Report::default() });
     }
 }
 

@@ -7,7 +7,7 @@ mod looking;
 
 use super::body::Body;
 use super::budget::Share;
-use super::decided::{Decided, Unit};
+use super::decided::Decided;
 use super::exchange::{Make, Outgoing, exchange_on};
 use super::fields;
 use super::moving::Sent;
@@ -73,6 +73,7 @@ pub(super) struct Download {
     decided_for: u64,
     /// What the two know of each other that ask for it.
     pair: Arc<Mutex<Pair>>,
+    /// It is the one of the two that asks because the other is late. What that one counts as is not its own.
     is_second: bool,
     /// Another network is looked for while it is passed on whole: one alone led to the server when it was
     /// asked, or it was taken for tiny.
@@ -92,22 +93,26 @@ impl Download {
     /// Gives the answer for the client.
     pub(super) async fn run(mut self: Box<Self>) -> Result<Response<Body>, Problem> {
         let step = self.proxy.settings.first_step;
+        if step == 0 {
+            self.decided = self.proxy.origins.decide(&self.to, Intents::default(), false).await?;
+            return self.whole().await;
+        }
         let first = if self.is_known() { step } else { self.proxy.origins.rooms().least_step(step) };
-        self.decided_for = self.expected(first.max(1));
-        let intents = if step == 0 { Intents::default() } else { Intents::receive(self.decided_for) };
+        self.decided_for = self.expected(first);
+        let intents = Intents::receive(self.decided_for);
         self.decided = self.proxy.origins.decide(&self.to, intents, false).await?;
-        if step > 0 && !self.proxy.origins.is_there(&self.to, &self.decided) {
+        if !self.proxy.origins.is_there(&self.to, &self.decided) {
             // On the heap: that is rare.
             Box::pin(self.decide_anew()).await;
         }
-        if step > 0 && self.may_come_in_parts() {
-            self.counts_as(self.decided.unit.as_ref().and_then(Unit::number), self.decided_for);
+        if self.may_come_in_parts() {
+            self.counts_as(self.decided.unit.as_ref().and_then(|unit| unit.counted(self.decided_for)));
             // On the heap: most objects come whole, and have no need of the memory.
             let (first, beside) = (self.first(), self.beside());
             let asked = Box::pin(self.in_two_steps(first));
             return Box::pin(beside::sooner(asked, beside)).await;
         }
-        self.looks_for_others = step > 0 && !self.decided.has_choice();
+        self.looks_for_others = !self.decided.has_choice();
         self.whole().await
     }
 
@@ -221,20 +226,26 @@ impl Download {
                 self.proxy.without_ranges.put(&self.to, ());
                 self.whole_after_all().await
             }
-            // Whole after all, or it says why not.
-            status => {
-                if status == StatusCode::OK {
-                    let counted = self.counts_no_more();
-                    let length = fields::check_answer(answer.headers())?;
-                    length.filter(|bytes| *bytes > counted).into_iter().for_each(|bytes| lease.resize(bytes));
-                }
-                if are_tiny && status == StatusCode::OK {
+            // Whole after all.
+            StatusCode::OK => {
+                let length = fields::check_answer(answer.headers())?;
+                self.is_so_large(length.unwrap_or_default(), &lease);
+                if are_tiny {
                     self.has_begun();
                     // One may be large for once.
                     self.looks_for_others = true;
                 }
                 self.pass(answer, lease)
             }
+            // It says why not.
+            _ => self.pass(answer, lease),
+        }
+    }
+
+    /// So many bytes come: if it counted with less, the manager is told.
+    fn is_so_large(&self, bytes: u64, lease: &Lease) {
+        if bytes > self.counts_no_more() {
+            lease.resize(bytes);
         }
     }
 
@@ -254,7 +265,7 @@ impl Download {
         let (bytes, known) = (known, Intents::receive(known));
         let again = self.proxy.origins.decide_again(&self.to, known, &mut lease).await;
         let Ok(Some(mut decided)) = again else {
-            self.counts_as(lease.unit(), bytes);
+            self.counts_as(lease.counted(bytes));
             return Ok(lease);
         };
         if !self.moves_to(decided.network()) {

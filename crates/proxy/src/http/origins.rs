@@ -7,7 +7,7 @@ mod making;
 mod reconsidering;
 
 use super::assembly::On;
-use super::decided::{Decided, Offer, REPORT, Route, Unit};
+use super::decided::{Counted, Decided, Offer, REPORT, Route, Unit};
 use super::line::{Line, Speaks, speaks_of_the_network};
 use super::multiplexed::Multiplexed;
 use super::present::{Hearing, Present};
@@ -91,7 +91,14 @@ impl Lease {
 
     /// The message has so many bytes, and not as many as it was decided for.
     pub(super) fn resize(&self, bytes: u64) {
-        self.unit.iter().for_each(|unit| unit.resize(bytes));
+        if let Some(mut counted) = self.counted(bytes) {
+            counted.resize(bytes);
+        }
+    }
+
+    /// What the message counts as with the manager, with so many bytes at present.
+    pub(super) fn counted(&self, bytes: u64) -> Option<Counted> {
+        self.unit.as_ref()?.counted(bytes)
     }
 
     /// The message has come. The connection carries what belongs to another one.

@@ -20,8 +20,8 @@ const LONGEST: Duration = Duration::from_millis(150);
 /// So much a server sends on a new connection before it hears that anything has come: ten segments (RFC
 /// 6928). By what it sends on one that has carried more, the window has shown what the network takes.
 const BURST: u64 = 14_000;
-/// So many answers of unknown size are to fit on a network at once, or nearly: browsers ask a server for six
-/// objects.
+/// So many answers of unknown size are to fit on a network at once, or two thirds of them: browsers ask a
+/// server for six objects.
 const AT_ONCE: u64 = 6;
 /// Not less is asked for of any: many objects are no larger.
 const SMALLEST: u64 = 2048;
@@ -81,8 +81,8 @@ impl Rooms {
     }
 
     /// How many bytes to ask this network for first of an object of unknown size, at most so many. The
-    /// objects of a page are asked for together. Where hardly less would fit it is all: a little that is
-    /// behind the first bytes takes a round trip more.
+    /// objects of a page are asked for together. Where two thirds of it would fit it is all: what is left
+    /// behind the first bytes takes a round trip more, however little that is.
     pub(super) fn step(&self, network: &str, most: u64) -> u64 {
         let known = lock(&self.0);
         let part = known.get(network).and_then(|network| network.part());

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
+use whimbrel_access::Intents;
 use whimbrel_lab::{Host, Lab, Link, LinkSpec, Rate, Runtime};
 use whimbrel_multiaccess::protocol::{Answer, PathReport, Protocol, SocketOptions};
 use whimbrel_multiaccess::{Candidate, Client, Manager, Settings, Watcher};
@@ -182,6 +183,15 @@ impl World {
         };
         let seen = self.runtime.block_on(async move { tokio::time::timeout(within, seen).await });
         seen.is_err().then_some(last)
+    }
+
+    /// How long the manager foresees so many bytes to take from there, if they were asked for now.
+    pub fn foreseen(&self, from: SocketAddr, bytes: u64) -> Duration {
+        let client = Client::at(&self.folder.path().join("access"));
+        let host = from.ip().to_string();
+        let weighed = client.weigh(&host, from.port(), Intents::receive(bytes), Vec::new());
+        let verdict = self.runtime.block_on(weighed).unwrap().unwrap();
+        Duration::from_secs_f64(verdict.ways[0].completes_ms.unwrap() / 1000.0)
     }
 
     /// Fills each link for a while, so that the manager knows it. The connections stay open, as other

@@ -5,7 +5,7 @@
 use super::Download;
 use crate::http::answers::UNKNOWN;
 use crate::http::body::Body;
-use crate::http::decided::Decided;
+use crate::http::decided::{Counted, Decided};
 use crate::http::problem::Problem;
 use hyper::Response;
 use std::pin::Pin;
@@ -36,9 +36,8 @@ pub(super) struct Pair {
     are_two: bool,
     /// The second has brought the object: nobody waits for the first.
     is_over: bool,
-    /// What the first counts as with the manager, and with how many bytes, until its size is known or another
-    /// one asks too.
-    counts: Option<(u64, u64)>,
+    /// What the first counts as, until its size is known or its unit has ended.
+    counts: Option<Counted>,
 }
 
 impl Download {
@@ -70,17 +69,17 @@ impl Download {
         !pair.are_two
     }
 
-    /// The first counts as this unit with the manager, with so many bytes.
-    pub(super) fn counts_as(&self, unit: Option<u64>, bytes: u64) {
+    /// The first counts as this with the manager.
+    pub(super) fn counts_as(&self, counted: Option<Counted>) {
         if !self.is_second {
-            self.pair().counts = unit.map(|unit| (unit, bytes));
+            self.pair().counts = counted;
         }
     }
 
     /// Its size is known, or its unit has ended. Returns how many bytes it counts as.
     pub(super) fn counts_no_more(&self) -> u64 {
         let counts = if self.is_second { None } else { self.pair().counts.take() };
-        counts.map_or(self.decided_for, |(_, bytes)| bytes)
+        counts.map_or(self.decided_for, |counted| counted.bytes())
     }
 
     /// Less is to be expected of the first by now than it counts as. Else what comes next would leave a
@@ -88,10 +87,8 @@ impl Download {
     fn counts_less(&self) {
         let expected = self.expected(self.decided_for.max(1));
         let mut pair = self.pair();
-        let Some((unit, bytes)) = &mut pair.counts else { return };
-        if expected <= *bytes / 2 {
-            *bytes = expected;
-            self.proxy.origins.resize(&self.to, *unit, expected);
+        if let Some(counted) = pair.counts.as_mut().filter(|counted| expected <= counted.bytes() / 2) {
+            counted.resize(expected);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{Destination, UpstreamError};
 use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::protocol::{Report, Resized, Verdict};
+use whimbrel_multiaccess::protocol::Verdict;
 use whimbrel_multiaccess::{Candidate, Client};
 
 /// What the manager is asked of a message.
@@ -142,13 +142,6 @@ impl Origins {
             self.open_ahead(to, by);
         }
         Ok(self.decided(verdict, asked, &offers, client))
-    }
-
-    /// What counts as this unit has so many bytes, as far as is known by now.
-    pub(in crate::http) fn resize(&self, to: &Destination, unit: u64, bytes: u64) {
-        if let Some(client) = self.upstream.manager(to) {
-            client.tell(Report { resized: Some(Resized { unit, bytes }), ..Report::default() });
-        }
     }
 
     pub(super) fn decided(
