@@ -231,7 +231,7 @@ impl Download {
                 let length = fields::check_answer(answer.headers())?;
                 self.is_so_large(length.unwrap_or_default(), &lease);
                 if are_tiny {
-                    self.has_begun();
+                    self.has_begun(&lease);
                     // One may be large for once.
                     self.looks_for_others = true;
                 }

@@ -3,9 +3,12 @@
 //! forecast knows and no error tells.
 
 use super::Download;
-use crate::http::answers::UNKNOWN;
+use crate::Destination;
+use crate::http::Proxy;
+use crate::http::answers::{Answers, UNKNOWN};
 use crate::http::body::Body;
 use crate::http::decided::{Counted, Decided};
+use crate::http::origins::Lease;
 use crate::http::problem::Problem;
 use hyper::Response;
 use std::pin::Pin;
@@ -18,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// So often the manager is asked whether an object would come sooner another way.
 const MOST_ASKED: u32 = 8;
 /// What was foreseen to be there by so much earlier is overdue, if the server did not take as long before.
-const OVERDUE: Duration = Duration::from_millis(200);
+const OVERDUE: Duration = Duration::from_millis(100);
 /// What is there within this time is not asked for twice, and the manager is asked no sooner again.
 const SHORT: Duration = Duration::from_millis(20);
 /// What was asked for without need is read to its end for so long, so that its connection is left.
@@ -193,13 +196,18 @@ impl Download {
 
     /// It has come, or the head of it if it is large. What nobody waits for any more tells nothing of what is
     /// usual.
-    pub(super) fn has_begun(&self) {
+    pub(super) fn has_begun(&self, lease: &Lease) {
         if self.is_over() {
             return;
         }
-        let answers = self.proxy.answers.of(&self.to).unwrap_or_default();
-        self.proxy.answers.put(&self.to, answers.after(self.began.elapsed()));
+        let network = lease.by().and_then(|by| by.interface.as_deref()).unwrap_or_default();
+        let took = self.began.elapsed();
+        learn(&self.proxy, &self.to, |answers| answers.after(network, took));
     }
+}
+
+fn learn(proxy: &Proxy, of: &Destination, what: impl FnOnce(Answers) -> Answers) {
+    proxy.answers.put(of, what(proxy.answers.of(of).unwrap_or_default()));
 }
 
 fn lock(pair: &Mutex<Pair>) -> MutexGuard<'_, Pair> {
@@ -216,14 +224,20 @@ pub(super) async fn sooner(mut asked: Asked, mut beside: Box<Download>) -> Resul
             return asked.await;
         },
     }
-    let (network, pair) = (beside.decided.network(), Arc::clone(&beside.pair));
-    tracing::debug!(to = %beside.to, network, "an object is asked for there too");
+    let (proxy, pair) = (Arc::clone(&beside.proxy), Arc::clone(&beside.pair));
+    let (to, network, began) = (beside.to.clone(), beside.decided.network().to_owned(), beside.began);
+    tracing::debug!(%to, network, "an object is asked for there too");
     let first = beside.first();
     let mut beside: Asked = Box::pin(beside.in_two_steps(first));
     tokio::select! {
         biased;
         answer = &mut asked => match answer {
-            Ok(answer) => Ok(answer),
+            Ok(answer) => {
+                // Else a server that thinks for long would be asked twice for ever.
+                let long = began.elapsed();
+                learn(&proxy, &to, |answers| answers.after_more_than(&network, long));
+                Ok(answer)
+            }
             Err(_) => beside.await,
         },
         answer = &mut beside => match answer {

@@ -61,13 +61,13 @@ impl Download {
         let is_all = span.len() == span.total;
         match validator {
             Some(validator) if is_all && length.is_some() && asked.share.is_some() => {
-                self.has_begun();
+                self.has_begun(&lease);
                 self.pass_all((head, body), lease, validator, span.total)
             }
             // Not where the other request has brought the object already, nor where the answer does not say
             // how long it is: if it ends early, the object is asked for whole.
             Some(validator) if !is_all && length.is_some() && !self.is_over() => {
-                self.has_begun();
+                self.has_begun(&lease);
                 // All of it has a share of its own.
                 drop(asked);
                 let begun = Begun { body, lease, room, length: span.len() };
@@ -114,7 +114,7 @@ impl Download {
             drop(lease);
             return self.whole_after_all().await;
         };
-        self.has_begun();
+        self.has_begun(&lease);
         let may_split = !head.headers.contains_key(SET_COOKIE);
         if fields::authenticates_the_connection(&head.headers) {
             lease.line().make_private();
