@@ -23,7 +23,6 @@ mod http_rules;
 mod http_shared_networks;
 mod http_tunnels;
 mod http_turns;
-mod http_twice;
 mod http_windows;
 mod intercept;
 mod intercept_http2;

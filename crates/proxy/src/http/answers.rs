@@ -17,7 +17,7 @@ const LEAST: Duration = Duration::from_millis(500);
 /// None is late before that of whose server nothing is known.
 pub(super) const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// What a server's last objects took, over each network.
+/// What a server's last objects took, over each network, the one that was used last first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answers(Vec<(String, Last)>);
 
@@ -37,36 +37,38 @@ impl Answers {
         self
     }
 
-    /// The same after an object that would have taken so long at least over this network.
-    pub(super) fn after_more_than(mut self, network: &str, long: Duration) -> Self {
-        let last = self.over(network);
-        if long > last.slowest() {
-            last.add(long);
-        }
+    /// The same after an object that was asked for over two networks, because it did not come, and came over
+    /// the first after so long: it was the server that took that, over whichever network.
+    pub(super) fn after_server_took(mut self, long: Duration) -> Self {
+        let quicker = self.0.iter_mut().filter(|(_, last)| last.slowest() < long);
+        quicker.for_each(|(_, last)| last.add(long));
         self
     }
 
     fn over(&mut self, network: &str) -> &mut Last {
-        let known = self.0.iter().position(|(name, _)| name == network);
-        let at = known.unwrap_or_else(|| {
-            self.0.truncate(NETWORKS - 1);
-            self.0.push((network.to_owned(), Last::default()));
-            self.0.len() - 1
-        });
-        &mut self.0[at].1
+        match self.0.iter().position(|(name, _)| name == network) {
+            Some(at) => self.0[..=at].rotate_right(1),
+            None => self.0.insert(0, (network.to_owned(), Last::default())),
+        }
+        self.0.truncate(NETWORKS);
+        &mut self.0[0].1
     }
 
-    /// When the next one is late.
+    /// When the next one is late, whichever network it comes over.
     pub(super) fn late(&self) -> Duration {
         self.slowest().saturating_mul(TIMES).max(LEAST)
     }
 
-    /// What the slowest took. What a server takes for itself is the same over all networks: so it is the
-    /// slowest over that network whose slowest was the quickest, once enough have come over one.
-    pub(super) fn slowest(&self) -> Duration {
+    /// What the slowest took over any network.
+    fn slowest(&self) -> Duration {
+        self.0.iter().map(|(_, last)| last.slowest()).max().unwrap_or_default()
+    }
+
+    /// What the server takes at most by itself: the slowest over that network whose slowest was the quickest,
+    /// once enough have come over one; else the slowest.
+    pub(super) fn usual(&self) -> Duration {
         let told = self.0.iter().filter(|(_, last)| last.seen >= TELL).map(|(_, last)| last.slowest());
-        let all = || self.0.iter().map(|(_, last)| last.slowest());
-        told.min().or_else(|| all().max()).unwrap_or_default()
+        told.min().unwrap_or_else(|| self.slowest())
     }
 }
 
@@ -103,15 +105,29 @@ mod tests {
     #[test]
     fn that_a_network_is_slow_says_nothing_of_a_server_that_answers_quickly_over_another() {
         let slow = after(Answers::default(), "usb0", &[900, 400, 700]);
-        let quick = |millis: &[u64]| after(slow.clone(), "wlan0", millis).slowest().as_millis();
-        assert_eq!(quick(&[30, 60]), 900, "two tell little");
-        assert_eq!(quick(&[30, 60, 40]), 60);
-        assert_eq!(quick(&[30, 60, 2000]), 900);
-        // What would have been as slow there is the server's doing.
-        let both = after(slow.clone(), "wlan0", &[30, 60, 40]);
-        let more = |millis| both.clone().after_more_than("wlan0", Duration::from_millis(millis));
-        assert_eq!([50, 800, 5000].map(|millis| more(millis).slowest().as_millis()), [60, 800, 900]);
-        let many = (0..100).fold(slow, |answers, n| after(answers, &format!("tun{n}"), &[1000; 3]));
-        assert_eq!((many.0.len(), many.slowest().as_millis()), (NETWORKS, 900));
+        let quick = |millis: &[u64]| after(slow.clone(), "wlan0", millis);
+        let usual = |answers: Answers| answers.usual().as_millis();
+        assert_eq!(usual(quick(&[30, 60])), 900, "two tell little");
+        assert_eq!(usual(quick(&[30, 60, 40])), 60);
+        assert_eq!(usual(quick(&[30, 60, 2000])), 900);
+        assert_eq!(quick(&[30, 60, 40]).late().as_millis(), 2700, "whichever network it comes over");
+    }
+
+    #[test]
+    fn what_a_server_thinks_about_for_long_it_thinks_about_over_all_networks() {
+        let both = after(after(Answers::default(), "usb0", &[80; 9]), "wlan0", &[60; 9]);
+        let usual =
+            |millis| both.clone().after_server_took(Duration::from_millis(millis)).usual().as_millis();
+        assert_eq!([50, 70, 150, 9000].map(usual), [60, 70, 150, 4000]);
+        let unknown = Answers::default().after_server_took(Duration::from_secs(1));
+        assert_eq!(unknown.usual(), Duration::ZERO, "nothing is known of it still");
+    }
+
+    #[test]
+    fn networks_that_are_not_used_any_more_are_forgotten() {
+        let many = (0..100).fold(Answers::default(), |answers, n| {
+            after(after(answers, "wlan0", &[30; 3]), &format!("tun{n}"), &[1000; 3])
+        });
+        assert_eq!((many.0.len(), many.usual().as_millis()), (NETWORKS, 30));
     }
 }

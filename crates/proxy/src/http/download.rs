@@ -274,6 +274,7 @@ impl Download {
         match lease_for(&self.proxy, &self.to, &known, &mut decided).await {
             Ok(other) => {
                 lease.release();
+                self.counts_as(other.counted(bytes));
                 Ok(other)
             }
             Err(error) => {

@@ -3,9 +3,7 @@
 //! forecast knows and no error tells.
 
 use super::Download;
-use crate::Destination;
-use crate::http::Proxy;
-use crate::http::answers::{Answers, UNKNOWN};
+use crate::http::answers::UNKNOWN;
 use crate::http::body::Body;
 use crate::http::decided::{Counted, Decided};
 use crate::http::origins::Lease;
@@ -123,9 +121,9 @@ impl Download {
         self.proxy.answers.of(&self.to).map_or(UNKNOWN, |answers| answers.late())
     }
 
-    /// What the slowest of the server's last objects took, and half of that more. `None`: nothing is known.
+    /// What the server takes at most by itself, and half of that more. `None`: nothing is known.
     pub(super) fn usual(&self) -> Option<Duration> {
-        Some(self.proxy.answers.of(&self.to)?.slowest() * 3 / 2)
+        Some(self.proxy.answers.of(&self.to)?.usual() * 3 / 2)
     }
 
     /// Waits until the object is to be asked for over another network too, which is the one that this goes
@@ -164,8 +162,7 @@ impl Download {
         Some(self.decided.foreseen()?.saturating_sub(self.began.elapsed()))
     }
 
-    /// How long ago it should have come. `None`: not long ago, or another object of its server took about as
-    /// long lately.
+    /// How long ago it should have come. `None`: not long ago, or its server takes about as long by itself.
     fn overdue(&self) -> Option<Duration> {
         let (foreseen, elapsed) = (self.decided.foreseen()?, self.began.elapsed());
         let usual = self.usual()?;
@@ -202,12 +199,9 @@ impl Download {
         }
         let network = lease.by().and_then(|by| by.interface.as_deref()).unwrap_or_default();
         let took = self.began.elapsed();
-        learn(&self.proxy, &self.to, |answers| answers.after(network, took));
+        let answers = self.proxy.answers.of(&self.to).unwrap_or_default();
+        self.proxy.answers.put(&self.to, answers.after(network, took));
     }
-}
-
-fn learn(proxy: &Proxy, of: &Destination, what: impl FnOnce(Answers) -> Answers) {
-    proxy.answers.put(of, what(proxy.answers.of(of).unwrap_or_default()));
 }
 
 fn lock(pair: &Mutex<Pair>) -> MutexGuard<'_, Pair> {
@@ -217,6 +211,7 @@ fn lock(pair: &Mutex<Pair>) -> MutexGuard<'_, Pair> {
 /// The object as it was asked for, or, if that is late, as it comes by the other way, whichever is sooner.
 /// One that fails waits for the other.
 pub(super) async fn sooner(mut asked: Asked, mut beside: Box<Download>) -> Result<Response<Body>, Problem> {
+    let began = beside.began;
     tokio::select! {
         biased;
         answer = &mut asked => return answer,
@@ -225,7 +220,7 @@ pub(super) async fn sooner(mut asked: Asked, mut beside: Box<Download>) -> Resul
         },
     }
     let (proxy, pair) = (Arc::clone(&beside.proxy), Arc::clone(&beside.pair));
-    let (to, network, began) = (beside.to.clone(), beside.decided.network().to_owned(), beside.began);
+    let (to, network) = (beside.to.clone(), beside.decided.network());
     tracing::debug!(%to, network, "an object is asked for there too");
     let first = beside.first();
     let mut beside: Asked = Box::pin(beside.in_two_steps(first));
@@ -234,8 +229,9 @@ pub(super) async fn sooner(mut asked: Asked, mut beside: Box<Download>) -> Resul
         answer = &mut asked => match answer {
             Ok(answer) => {
                 // Else a server that thinks for long would be asked twice for ever.
-                let long = began.elapsed();
-                learn(&proxy, &to, |answers| answers.after_more_than(&network, long));
+                if let Some(answers) = proxy.answers.of(&to) {
+                    proxy.answers.put(&to, answers.after_server_took(began.elapsed()));
+                }
                 Ok(answer)
             }
             Err(_) => beside.await,
