@@ -229,7 +229,7 @@ impl Download {
             // Whole after all.
             StatusCode::OK => {
                 let length = fields::check_answer(answer.headers())?;
-                self.is_so_large(length.unwrap_or_default(), &lease);
+                self.counts_at_least(length.unwrap_or_default(), &lease);
                 if are_tiny {
                     self.has_begun(&lease);
                     // One may be large for once.
@@ -242,8 +242,8 @@ impl Download {
         }
     }
 
-    /// So many bytes come: if it counted with less, the manager is told.
-    fn is_so_large(&self, bytes: u64, lease: &Lease) {
+    /// It is known by now that so many bytes come: if it counted with less, the manager is told.
+    fn counts_at_least(&self, bytes: u64, lease: &Lease) {
         if bytes > self.counts_no_more() {
             lease.resize(bytes);
         }

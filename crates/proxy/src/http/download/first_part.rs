@@ -57,7 +57,7 @@ impl Download {
             return self.whole_after_all().await;
         };
         self.proxy.sizes.learn(&self.to, span.total);
-        self.is_so_large(span.len(), &lease);
+        self.counts_at_least(span.len(), &lease);
         let is_all = span.len() == span.total;
         match validator {
             Some(validator) if is_all && length.is_some() && asked.share.is_some() => {
