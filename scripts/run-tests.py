@@ -36,10 +36,11 @@ LONGEST_FIRST = [
     "cli/moving_together",
 ]
 # These measure what others would disturb: a rate within 3 %, memory of thousands of connections, how much comes over
-# a link in a second, which round trip brought an answer.
+# a link in a second, how long a sender's own queue is, which round trip brought an answer.
 ALONE = [
     "cli/limits",
     "proxy/http_returns",
+    "transport/lab::deep_queue",
     "transport/lab::one_round_trip",
     "transport/limits",
     "transport/standby",

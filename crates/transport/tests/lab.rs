@@ -5,6 +5,7 @@ mod answers;
 mod bulk;
 mod causes;
 mod datagrams;
+mod deep_queue;
 mod faults;
 mod hand_over;
 mod hops;

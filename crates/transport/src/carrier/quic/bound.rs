@@ -24,6 +24,8 @@ const LONGER_PERCENT: u32 = 90;
 #[derive(Debug, Clone, Copy)]
 struct Round {
     since: Instant,
+    /// When the first packet was sent that is acknowledged in it.
+    first_sent: Instant,
     acked: u64,
     shortest: Duration,
     /// Something else than the window held the sender up.
@@ -31,8 +33,8 @@ struct Round {
 }
 
 impl Round {
-    fn at(since: Instant) -> Self {
-        Self { since, acked: 0, shortest: Duration::MAX, app_limited: false }
+    fn at(since: Instant, first_sent: Instant) -> Self {
+        Self { since, first_sent, acked: 0, shortest: Duration::MAX, app_limited: false }
     }
 }
 
@@ -45,24 +47,24 @@ pub(super) struct Bound {
     /// Bytes a second of the last rounds, in a ring.
     rates: [u64; ROUNDS],
     next: usize,
-    /// The shortest round trip of the last round.
-    present: Duration,
+    /// The shortest round trips of the last two rounds: that of one in which the host was not served is long.
+    present: [Duration; 2],
 }
 
 impl Bound {
     /// Of a path that may always hold `least` bytes.
     pub(super) fn new(least: u64) -> Self {
-        Self { least, shortest: None, round: None, rates: [0; ROUNDS], next: 0, present: Duration::ZERO }
+        Self { least, shortest: None, round: None, rates: [0; ROUNDS], next: 0, present: [Duration::ZERO; 2] }
     }
 
     /// A packet of `bytes` was acknowledged that was sent at `sent`.
     pub(super) fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool) {
         let took = now.saturating_duration_since(sent);
         self.shortest.get_or_insert(Shortest::new(now, took)).saw(now, took);
-        let mut round = *self.round.get_or_insert(Round::at(now));
+        let mut round = *self.round.get_or_insert(Round::at(now, sent));
         if sent >= round.since && now > round.since {
-            self.end(now, round);
-            round = Round::at(now);
+            self.end(now, sent, round);
+            round = Round::at(now, sent);
         }
         round.acked += bytes;
         round.shortest = round.shortest.min(took);
@@ -70,9 +72,15 @@ impl Bound {
         self.round = Some(round);
     }
 
-    fn end(&mut self, now: Instant, round: Round) {
-        let rate = rate(round.acked, now.saturating_duration_since(round.since));
-        self.present = round.shortest;
+    /// A packet was acknowledged that was sent at `sent`, within the round.
+    fn end(&mut self, now: Instant, sent: Instant, round: Round) {
+        // A host that was not served finds the acknowledgements of a whole window at once, and takes them for a
+        // multiple of the rate, from which the next window is made. They were not sent at once: the draft's
+        // §4.1.2.2 goes by the longer of both times. Half of the time for sending, since quinn's pacing sends no
+        // quicker than this window tells: a host that is often not served would see ever less.
+        let (acking, sending) = (now - round.since, sent - round.first_sent);
+        let rate = rate(round.acked, acking.max(sending / 2));
+        self.present = [round.shortest.min(now - sent), self.present[0]];
         // A sender with little to send shows what the path can do only if that is more than was known.
         if !round.app_limited || rate > self.best() {
             self.rates[self.next] = rate;
@@ -88,7 +96,8 @@ impl Bound {
     /// The window, given that of the other controller.
     pub(super) fn window(&self, inner: u64) -> u64 {
         let (Some(shortest), best @ 1..) = (self.shortest, self.best()) else { return inner };
-        let time = (shortest.get() * GAIN + SLACK).max(self.present * LONGER_PERCENT / 100);
+        let present = self.present[0].min(self.present[1]);
+        let time = (shortest.get() * GAIN + SLACK).max(present * LONGER_PERCENT / 100);
         let holds = u128::from(best) * time.as_nanos() / 1_000_000_000;
         inner.min(u64::try_from(holds).unwrap_or(u64::MAX).max(self.least))
     }
@@ -165,6 +174,20 @@ mod tests {
         path.run(Duration::from_secs(1), 8 * MS, ENDLESS);
         let (delivered, _) = path.run(Duration::from_secs(1), 8 * MS, ENDLESS);
         assert!(delivered >= 95_000_000, "{delivered}");
+    }
+
+    /// All that was in flight is acknowledged at once then, however long it took to be sent.
+    #[test]
+    fn a_host_that_is_not_served_for_a_while_does_not_take_a_burst_for_what_the_path_delivers() {
+        let (rate, round_trip) = (12_500_000, 24 * MS);
+        let mut path = Path::new(rate, round_trip);
+        path.run(4 * round_trip, 5 * MS, INITIAL);
+        let (_, undisturbed) = path.run(Duration::from_secs(2), 5 * MS, ENDLESS);
+        for _ in 0..10 {
+            path.run(200 * MS, 200 * MS, ENDLESS);
+            let (_, wait) = path.run(200 * MS, 5 * MS, ENDLESS);
+            assert!(wait <= undisturbed * 5 / 4, "{wait:?} after {undisturbed:?}");
+        }
     }
 
     #[test]
