@@ -59,7 +59,7 @@ pub struct Timeouts {
     /// sends there. At most a minute; default 500 ms.
     pub last_words: Duration,
     /// A server's connection rests, packed, when no path was there for so long and nothing keeps it awake:
-    /// most moves should be over by then. Where the peer is suspended, after 20 ms. 100 ms to a day; default
+    /// most moves should be over by then. Where the peer is suspended, after 100 ms. 100 ms to a day; default
     /// 2 s.
     pub rest_after: Duration,
 }

@@ -19,9 +19,9 @@ use crate::stream::Pool;
 /// What is due within this keeps it awake: whoever looks after those that rest may look that seldom.
 const LEAST_REST: Duration = Duration::from_secs(600);
 
-/// A peer that was written down has said that it will be away for longer than a move takes. Short, since those
-/// that are awake at a time take six times as much each; long enough for what its last words set off.
-const AFTER_SUSPENDED: Duration = Duration::from_millis(20);
+/// A peer that was written down has said that it will be away for longer than a move takes. The least that
+/// [`rest_after`](crate::Timeouts::rest_after) may be.
+const AFTER_SUSPENDED: Duration = Duration::from_millis(100);
 
 /// A point in time, or none, as nanoseconds since the connection began: half as large as an [`Instant`].
 #[derive(Debug, Clone, Copy)]
