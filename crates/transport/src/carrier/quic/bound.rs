@@ -77,8 +77,8 @@ impl Bound {
         // A host that was not served finds the acknowledgements of a whole window at once, and takes them for
         // a multiple of the rate, from which the next window is made. They were not sent at once, and
         // draft-cheng-iccrg-delivery-rate-estimation goes by the longer of both times. Half of the time for
-        // sending here, since quinn's pacing sends no quicker than this window tells: a host that is often not
-        // served would see ever less.
+        // sending here, since quinn's pacing sends no quicker than this window tells: a host that is often
+        // not served would see ever less.
         let (acking, sending) = (now - round.since, sent - round.first_sent);
         let rate = rate(round.acked, acking.max(sending / 2));
         self.present = [round.shortest.min(now - sent), self.present[0]];
