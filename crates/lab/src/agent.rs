@@ -16,14 +16,15 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Makes a namespace and the thread inside it.
-    pub(crate) fn start(host: &str, forwarding: bool) -> Result<(Self, File)> {
+    /// Makes a namespace and the thread inside it. Its connections are in a table of their own with so many
+    /// places, or in the one of all namespaces that have none.
+    pub(crate) fn start(host: &str, forwarding: bool, table: Option<u32>) -> Result<(Self, File)> {
         let (jobs, queue) = channel::<Job>();
         let (ready, is_ready) = channel();
         thread::Builder::new()
             .name(format!("lab-{host}"))
             .spawn(move || {
-                let namespace = make_namespace(forwarding);
+                let namespace = make_namespace(forwarding, table);
                 let made = namespace.is_ok();
                 if ready.send(namespace).is_ok() && made {
                     serve(&queue);
@@ -49,7 +50,12 @@ fn serve(queue: &Receiver<Job>) {
     queue.iter().for_each(|job| job());
 }
 
-fn make_namespace(forwarding: bool) -> Result<File> {
+fn make_namespace(forwarding: bool, table: Option<u32>) -> Result<File> {
+    if let Some(places) = table {
+        // Which table a namespace has says the one that it is made in; this one goes with its last thread.
+        sys::new_network_namespace().map_err(Error::Namespace)?;
+        wish("ipv4/tcp_child_ehash_entries", &places.to_string());
+    }
     sys::new_network_namespace().map_err(Error::Namespace)?;
     let namespace = sys::current_network_namespace().map_err(Error::Namespace)?;
     configure_kernel(forwarding)?;
@@ -74,17 +80,20 @@ fn configure_kernel(forwarding: bool) -> Result<()> {
         // Tests without root may ping.
         ("ipv4/ping_group_range", "0 0"),
     ];
-    for (name, value) in wishes {
-        if let Err(error) = set_sysctl(name, value) {
-            tracing::debug!(%error, "kernel setting left as it is");
-        }
-    }
+    wishes.into_iter().for_each(|(name, value)| wish(name, value));
     let forward = if forwarding { "1" } else { "0" };
     set_sysctl("ipv4/ip_forward", forward)?;
     if forwarding {
         set_sysctl("ipv6/conf/all/forwarding", "1")?;
     }
     Ok(())
+}
+
+/// Changes it as well, where the kernel has it.
+fn wish(name: &str, value: &str) {
+    if let Err(error) = set_sysctl(name, value) {
+        tracing::debug!(%error, "kernel setting left as it is");
+    }
 }
 
 /// Changes a kernel setting of the calling thread's network namespace.

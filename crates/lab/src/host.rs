@@ -44,8 +44,8 @@ impl PartialEq for Host {
 impl Eq for Host {}
 
 impl Host {
-    pub(crate) fn build(name: &str, forwarding: bool) -> Result<Self> {
-        let (agent, namespace) = Agent::start(name, forwarding)?;
+    pub(crate) fn build(name: &str, forwarding: bool, table: Option<u32>) -> Result<Self> {
+        let (agent, namespace) = Agent::start(name, forwarding, table)?;
         Ok(Self(Arc::new(Inner {
             name: name.into(),
             agent,

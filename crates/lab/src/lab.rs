@@ -11,6 +11,8 @@ pub struct Lab {
     // Keeps the network standing even if a test drops a handle early.
     links: Mutex<Vec<Link>>,
     hosts: Mutex<Vec<Host>>,
+    /// Places for connections in a table of each host's own.
+    table: Option<u32>,
 }
 
 impl Lab {
@@ -18,6 +20,16 @@ impl Lab {
     pub fn new() -> Result<Self> {
         Self::available()?;
         Ok(Self::default())
+    }
+
+    /// Has each host that is added from now on find its TCP connections in a table of its own with so many
+    /// places: a power of two, 256 to 16 777 216. (Where connections share a place, looking for one takes
+    /// longer.) Otherwise all hosts share the table of this machine, of some hundred thousand: whoever lists a
+    /// host's connections goes through all of it, which takes milliseconds. Before Linux 6.1 they share it in
+    /// any case.
+    #[must_use]
+    pub fn with_tables(self, places: u32) -> Self {
+        Self { table: Some(places), ..self }
     }
 
     /// Whether this process may build networks right now. A test calls [`require!`](crate::require!) instead,
@@ -28,12 +40,12 @@ impl Lab {
 
     /// Adds a host. It has a loopback interface and nothing else.
     pub fn host(&self, name: &str) -> Result<Host> {
-        self.keep(Host::build(name, false)?)
+        self.keep(Host::build(name, false, self.table)?)
     }
 
     /// Adds a host that forwards packets, of IPv4 and IPv6.
     pub fn router(&self, name: &str) -> Result<Host> {
-        self.keep(Host::build(name, true)?)
+        self.keep(Host::build(name, true, self.table)?)
     }
 
     /// Joins two hosts by an emulated link. Its interfaces are up and have no addresses yet.

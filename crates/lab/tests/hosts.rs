@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use whimbrel_lab::{Block, Direction, Lab, LinkSpec, require};
+use whimbrel_lab::{Block, Direction, Host, Lab, LinkSpec, require};
 
 #[test]
 fn hosts_see_nothing_of_each_other_without_a_link() {
@@ -20,6 +20,23 @@ fn hosts_see_nothing_of_each_other_without_a_link() {
     assert!(b.run(|| TcpStream::connect("127.0.0.1:7000")).is_ok());
     assert!(a.run(|| TcpStream::connect("10.0.1.2:7000")).is_err());
     assert!(lab.link(&a, &a, LinkSpec::default()).is_err());
+}
+
+#[test]
+fn hosts_have_tables_of_connections_of_their_own_where_that_is_asked_for() {
+    if !require!() {
+        return;
+    }
+    // Negative: it is the table that all share.
+    let places = |host: &Host| -> i64 {
+        let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ehash_entries");
+        host.run(read).unwrap().trim().parse().unwrap()
+    };
+    let host = Lab::new().unwrap().with_tables(1024).host("a").unwrap();
+    assert_eq!(places(&host), 1024);
+    let _server = host.run(|| TcpListener::bind("127.0.0.1:7000")).unwrap();
+    assert!(host.run(|| TcpStream::connect("127.0.0.1:7000")).is_ok());
+    assert!(places(&Lab::new().unwrap().host("b").unwrap()) < 0);
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(crate) const CONGESTION_CONTROL: &str = "cubic";
 pub(crate) const CARRIER: &str = "tcp";
 /// Each host's workers.
 const WORKERS: usize = 2;
+/// Places for each host's connections: a manager lists them ten times a second, and many may run.
+const TABLE: u32 = 4096;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 2);
 /// Of a host that is added.
 const ATTACHED: Ipv4Addr = Ipv4Addr::new(10, 0, 8, 2);
@@ -173,7 +175,7 @@ impl TwoLinks {
     }
 
     fn build(link: impl Fn(&Lab, &Host, &Host, usize) -> Result<Cable>) -> Result<Self> {
-        let lab = Lab::new()?;
+        let lab = Lab::new()?.with_tables(TABLE);
         let (client, server, router) = (lab.host("client")?, lab.host("server")?, lab.router("router")?);
         [&client, &server].into_iter().for_each(|host| host.set_congestion_control(CONGESTION_CONTROL));
         let mut cables = Vec::new();
