@@ -11,6 +11,7 @@ mod handover;
 mod join_error;
 mod marks;
 mod messages;
+mod packed;
 mod paths;
 mod reach;
 mod receive;

@@ -251,6 +251,6 @@ mod tests {
             assert!(pin!(connection.accept_stream()).poll(&mut cx).is_pending());
         }
         let state = connection.shared().lock();
-        assert_eq!(state.wakers.waiting(), (1, 1));
+        assert_eq!(state.wakers.waiting_for_streams(), (1, 1));
     }
 }

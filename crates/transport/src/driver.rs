@@ -119,7 +119,7 @@ impl Driver {
             is_over: state.engine.is_over(),
             deadline: state.engine.poll_timeout(),
             rests_from: state.engine.rests_from().filter(|at| *at > Instant::now()),
-            armed: state.armed,
+            armed: state.wakers.armed(),
             // By a later time than the line before, so that no moment is neither ahead nor over.
             may_rest: state.may_rest(),
         }
@@ -144,7 +144,7 @@ impl Driver {
             if again {
                 return false;
             }
-            self.shared.lock().armed = Some(deadline);
+            self.shared.lock().wakers.arm(Some(deadline));
         }
         // Once polled, a timer wakes this task by itself, unless it has become another one.
         let moved = !self.timer_wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
@@ -156,7 +156,7 @@ impl Driver {
             timer.as_mut().reset(deadline.into());
         }
         if (late || moved || timer.is_elapsed()) && timer.as_mut().poll(cx).is_ready() {
-            self.shared.lock().armed = None;
+            self.shared.lock().wakers.arm(None);
             return true;
         }
         false

@@ -6,15 +6,20 @@ use std::time::{Duration, Instant};
 
 use super::Connection;
 use super::contact::Contact;
+use super::packed::Packed;
 use super::reach::Reach;
 use super::sharing::Sharing;
 use crate::config::Config;
 use crate::content::Content;
+use crate::error::DecodeError;
 use crate::event::Events;
 use crate::ids::Side;
 use crate::path::Path;
+use crate::scheduler::SchedulerKind;
 use crate::session::streams::Limits;
+use crate::snapshot;
 use crate::stream::Pool;
+use crate::varint::Reader;
 
 /// What is due within this keeps it awake: whoever looks after those that rest may look that seldom.
 const LEAST_REST: Duration = Duration::from_secs(600);
@@ -30,35 +35,42 @@ struct Moment(Option<NonZeroU64>);
 impl Moment {
     fn of(at: Option<Instant>, origin: Instant) -> Self {
         Self(at.and_then(|at| {
-            let nanos = at.saturating_duration_since(origin).as_nanos();
             // One more, because none was before.
-            NonZeroU64::new(u64::try_from(nanos).unwrap_or(u64::MAX).saturating_add(1))
+            NonZeroU64::new(nanos(at.saturating_duration_since(origin)).saturating_add(1))
         }))
     }
 
     fn at(self, origin: Instant) -> Option<Instant> {
         self.0.and_then(|nanos| origin.checked_add(Duration::from_nanos(nanos.get() - 1)))
     }
+
+    fn write_down(self, out: &mut Vec<u8>) {
+        snapshot::number(out, self.0.map_or(0, NonZeroU64::get));
+    }
+
+    fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(NonZeroU64::new(reader.varint()?)))
+    }
 }
 
-/// A connection that rests: its [snapshot](Connection::snapshot), and what is not in there.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A connection that rests.
 #[derive(Debug)]
 pub struct Resting {
-    snapshot: Box<[u8]>,
-    /// What the configuration says: the largest window, what may wait unsent, and the buffers for sending.
-    limits: [u64; 4],
+    /// What is neither in its [snapshot](Connection::snapshot) nor here, and behind that the snapshot.
+    bytes: Packed,
     pool: Pool,
-    contact: [Moment; 2],
-    reach: [Moment; 3],
+    scheduler: SchedulerKind,
     /// Somebody follows outages.
     followed: bool,
-    sharing: Sharing,
-    /// When the connection was how old. (When it was told the time last is in the snapshot.)
+    /// What moments count from.
     origin: Instant,
-    age: Duration,
-    joined: u64,
-    buffered: u64,
+    detached_since: Moment,
     deadline: Moment,
+    buffered: u64,
 }
 
 impl Connection {
@@ -96,57 +108,78 @@ impl Connection {
         if !self.may_rest(now) {
             return None;
         }
-        let snapshot = self.snapshot()?.into_boxed_slice();
-        // Another owner may have handed over counts that are too high by now.
-        let was_read_back = self.session.identity.tenure.generation() > 0;
-        if was_read_back && Self::read_back(Config::default(), &snapshot, now, |_| true).is_err() {
+        let mut bytes = Vec::new();
+        self.write_beside(&mut bytes);
+        let beside = bytes.len();
+        if !self.write_snapshot(&mut bytes) {
             return None;
         }
-        let Limits { window, unsent, ref pool, .. } = *self.session.streams.limits();
-        let [stream_send_buffer, send_buffer] = self.session.streams.send_limits();
+        // Another owner may have handed over counts that are too high by now.
+        let was_read_back = self.session.identity.tenure.generation() > 0;
+        if was_read_back && Self::read_back(Config::default(), &bytes[beside..], now, |_| true).is_err() {
+            return None;
+        }
         let origin = self.clock.origin();
-        let moment = |at| Moment::of(at, origin);
         Some(Resting {
-            snapshot,
-            limits: [window, unsent, stream_send_buffer, send_buffer],
-            pool: pool.clone(),
-            contact: self.contact.moments().map(moment),
-            reach: self.reach.moments().map(moment),
+            bytes: Packed::new(bytes),
+            pool: self.session.streams.limits().pool.clone(),
+            scheduler: self.sharing.kind(),
             followed: self.reach.is_followed(),
-            sharing: self.sharing,
             origin,
-            age: self.clock.since_begin(origin),
-            joined: self.joined,
+            detached_since: Moment::of(self.contact.detached_since(), origin),
+            deadline: Moment::of(self.poll_timeout(), origin),
             buffered: self.buffered(),
-            deadline: moment(self.poll_timeout()),
         })
+    }
+
+    /// Writes down what a connection of this process needs beside its snapshot: what its configuration says,
+    /// since when it is without paths and answers, what it has counted, and how old it was at its origin.
+    fn write_beside(&self, out: &mut Vec<u8>) {
+        let Limits { window, unsent, .. } = *self.session.streams.limits();
+        let [stream_send_buffer, send_buffer] = self.session.streams.send_limits();
+        snapshot::numbers(out, [window, unsent, stream_send_buffer, send_buffer]);
+        let origin = self.clock.origin();
+        let moments = self.contact.moments().into_iter().chain(self.reach.moments());
+        moments.for_each(|at| Moment::of(at, origin).write_down(out));
+        snapshot::numbers(out, self.sharing.counts());
+        let age = self.clock.since_begin(origin);
+        snapshot::numbers(out, [age.as_secs(), age.subsec_nanos().into(), self.joined]);
     }
 }
 
 impl Resting {
     /// The connection as it was. Its events are gone: the driver looks at everything anew.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "nobody else had the bytes since they were written")]
     pub fn wake(&self) -> Connection {
-        let [stream_window, stream_unsent, stream_send_buffer, send_buffer] = self.limits;
+        let bytes = self.bytes.unpack().expect("what this process packed");
+        self.read_back(&bytes).expect("a connection of this process")
+    }
+
+    fn read_back(&self, bytes: &[u8]) -> Result<Connection, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let [stream_window, stream_unsent, stream_send_buffer, send_buffer] =
+            snapshot::read_numbers(&mut reader)?;
         let config = Config {
             stream_window,
             stream_unsent,
             stream_send_buffer,
             send_buffer,
-            scheduler: self.sharing.kind(),
+            scheduler: self.scheduler,
             pool: self.pool.clone(),
             ..Config::default()
         };
-        let read = Connection::read_back(config, &self.snapshot, self.origin, |_| true);
-        #[expect(clippy::expect_used, reason = "nobody else had the bytes since they were written")]
-        let mut connection = read.expect("a snapshot of this process");
-        connection.contact = Contact::knowing(self.contact.map(|moment| moment.at(self.origin)));
-        let moments = self.reach.map(|moment| moment.at(self.origin));
-        connection.reach = Reach::knowing(self.origin, moments, self.followed);
-        connection.sharing = self.sharing;
-        connection.clock.begin_again(self.origin, self.age);
-        (connection.joined, connection.events) = (self.joined, Events::default());
-        connection
+        let mut moment = || Moment::read_back(&mut reader).map(|moment| moment.at(self.origin));
+        let contact = Contact::knowing([moment()?, moment()?]);
+        let reach = Reach::knowing(self.origin, [moment()?, moment()?, moment()?], self.followed);
+        let sharing = Sharing::knowing(self.scheduler, snapshot::read_numbers(&mut reader)?);
+        let [age_secs, age_nanos, joined] = snapshot::read_numbers(&mut reader)?;
+        let age = Duration::from_secs(age_secs) + Duration::from_nanos(age_nanos);
+        let mut connection = Connection::read_back(config, reader.rest(), self.origin, |_| true)?;
+        (connection.contact, connection.reach, connection.sharing) = (contact, reach, sharing);
+        connection.clock.begin_again(self.origin, age);
+        (connection.joined, connection.events) = (joined, Events::default());
+        Ok(connection)
     }
 
     /// When it has to be woken, whatever happens.
@@ -158,8 +191,7 @@ impl Resting {
     /// As [`Connection::detached_since`].
     #[must_use]
     pub fn detached_since(&self) -> Option<Instant> {
-        let [detached_since, _] = self.contact;
-        detached_since.at(self.origin)
+        self.detached_since.at(self.origin)
     }
 
     /// As [`Connection::buffered`].
@@ -170,21 +202,28 @@ impl Resting {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    fn kept(moment: Moment) -> Moment {
+        let mut out = Vec::new();
+        moment.write_down(&mut out);
+        Moment::read_back(&mut Reader::new(&out)).unwrap()
+    }
 
     #[test]
     fn a_moment_is_the_same_to_the_nanosecond_and_none_stays_none() {
         let origin = Instant::now();
-        for nanos in [0, 1, 999_999_999, u64::MAX / 4] {
+        for nanos in [0, 1, 999_999_999, u64::MAX / 4 - 1] {
             let at = origin + Duration::from_nanos(nanos);
-            assert_eq!(Moment::of(Some(at), origin).at(origin), Some(at));
+            assert_eq!(kept(Moment::of(Some(at), origin)).at(origin), Some(at));
         }
-        assert_eq!(Moment::of(None, origin).at(origin), None);
+        assert_eq!(kept(Moment::of(None, origin)).at(origin), None);
     }
 
     #[test]
-    fn what_rests_takes_three_cache_lines_beside_its_snapshot() {
-        assert!(size_of::<Resting>() <= 192, "{}", size_of::<Resting>());
+    fn what_rests_takes_little_beside_its_bytes() {
+        assert!(size_of::<Resting>() <= 72, "{}", size_of::<Resting>());
     }
 }

@@ -19,7 +19,17 @@ pub(super) struct Sharing {
 
 impl Sharing {
     pub(super) fn new(kind: SchedulerKind) -> Self {
-        Self { kind, chunks: 0, reinjected: 0, sent_twice: 0 }
+        Self::knowing(kind, [0; 3])
+    }
+
+    /// What it has counted.
+    pub(super) fn counts(&self) -> [u64; 3] {
+        [self.chunks, self.reinjected, self.sent_twice]
+    }
+
+    /// The one that has counted this.
+    pub(super) fn knowing(kind: SchedulerKind, [chunks, reinjected, sent_twice]: [u64; 3]) -> Self {
+        Self { kind, chunks, reinjected, sent_twice }
     }
 
     pub(super) fn kind(&self) -> SchedulerKind {

@@ -30,17 +30,23 @@ impl Connection {
     /// encrypt and authenticate them, and see to it that only one restored copy goes on.
     #[must_use]
     pub fn snapshot(&self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.write_snapshot(&mut out).then_some(out)
+    }
+
+    /// As [`snapshot`](Self::snapshot), behind other bytes. False: there is none.
+    pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) -> bool {
         if !self.is_established() || self.is_closed() || self.paths.values().any(Path::is_live) {
-            return None;
+            return false;
         }
-        let mut out = vec![VERSION];
-        snapshot::number(&mut out, self.clock.told().as_micros() as u64);
-        self.session.write_down(&mut out);
-        self.paths.write_down(&mut out);
-        self.timeouts.write_down(&mut out);
-        self.pacing.write_down(&mut out);
-        self.session.messages.sender.write_tallies_down(&mut out);
-        Some(out)
+        out.push(VERSION);
+        snapshot::number(out, self.clock.told().as_micros() as u64);
+        self.session.write_down(out);
+        self.paths.write_down(out);
+        self.timeouts.write_down(out);
+        self.pacing.write_down(out);
+        self.session.messages.sender.write_tallies_down(out);
+        true
     }
 
     /// Reads a connection back that was written down, without a path. Events tell the application which

@@ -40,8 +40,6 @@ pub(crate) struct State {
     /// How many handles of the application each flow has.
     #[expect(clippy::box_collection, reason = "one word where there are none")]
     flows: Option<Box<BTreeMap<FlowId, usize>>>,
-    /// When the driver's timer fires.
-    pub(crate) armed: Option<Instant>,
     pub(crate) outage: Outage,
     pub(crate) moves: u64,
     /// A path has been answered before.
@@ -112,7 +110,6 @@ impl State {
             outcomes: Outcomes::default(),
             effort: Effort::default(),
             flows: None,
-            armed: None,
             outage: Outage::default(),
             moves: 0,
             was_up: false,
@@ -185,7 +182,7 @@ impl State {
     pub(super) fn rest(&mut self, now: Instant, revive: Revive) -> bool {
         let rests = self.paths.is_empty() && self.engine.rest(now);
         if rests {
-            (self.outcomes, self.armed, self.revive) = (Outcomes::default(), None, Some(revive));
+            (self.outcomes, self.revive) = (Outcomes::default(), Some(revive));
             self.wakers.rest();
         }
         rests
@@ -204,7 +201,7 @@ impl State {
     /// Wakes the driver if its timer would fire after the engine's next deadline.
     pub(super) fn wake_driver_if_late(&mut self) {
         if let Some(deadline) = self.engine.poll_timeout()
-            && self.armed.is_none_or(|armed| deadline < armed)
+            && self.wakers.armed().is_none_or(|armed| deadline < armed)
         {
             self.wakers.drive();
         }

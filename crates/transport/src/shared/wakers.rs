@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::task::{Context, Waker};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use whimbrel_proto::{FlowId, StreamId};
@@ -36,7 +37,7 @@ impl StreamWakers {
     }
 }
 
-/// Tasks that wait for something of the application's.
+/// Tasks that wait or are due, and when the driver's timer fires.
 #[derive(Default)]
 struct Waiting {
     streams: BTreeMap<StreamId, StreamWakers>,
@@ -48,177 +49,195 @@ struct Waiting {
     journal: Option<Waker>,
     /// Those who wait for room in the queue of a flow.
     flows: BTreeMap<FlowId, Vec<Waker>>,
+    driver: Option<Waker>,
+    /// When the driver's timer fires.
+    armed: Option<Instant>,
+    due: SmallVec<[Waker; 2]>,
 }
 
 /// Tasks that wait, and those whose wait is over: these are *due*, and woken when the connection's lock has
 /// been given back, because whoever is woken may run at once, elsewhere, and wants the lock first of all.
+///
+/// One word where there are none, as in a connection that rests and that nobody waits for.
 #[derive(Default)]
-pub(crate) struct Wakers {
-    /// As soon as any task waits.
-    waiting: Option<Box<Waiting>>,
-    driver: Option<Waker>,
-    due: SmallVec<[Waker; 2]>,
-}
+pub(crate) struct Wakers(Option<Box<Waiting>>);
 
 impl Waiting {
+    /// Nobody waits for anything.
     fn is_empty(&self) -> bool {
-        let Self { streams, accepters, openers, receivers, journal, flows } = self;
+        let Self { streams, accepters, openers, receivers, journal, flows, driver, armed: _, due } = self;
         let lists = [accepters, openers, receivers];
         streams.values().all(StreamWakers::is_empty)
             && flows.is_empty()
             && journal.is_none()
+            && driver.is_none()
+            && due.is_empty()
             && lists.into_iter().all(Vec::is_empty)
     }
 }
 
 impl Wakers {
-    fn waiting_mut(&mut self) -> &mut Waiting {
-        self.waiting.get_or_insert_default()
+    #[inline]
+    fn waiting(&mut self) -> &mut Waiting {
+        self.0.get_or_insert_default()
     }
 
     /// Notes that the task waits for `wait` on a stream, instead of the one that waited before.
     pub(crate) fn wait(&mut self, id: StreamId, wait: Wait, cx: &Context<'_>) {
-        let place = self.waiting_mut().streams.entry(id).or_default().of(wait);
-        if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *place = Some(cx.waker().clone());
-        }
+        replace(self.waiting().streams.entry(id).or_default().of(wait), cx);
     }
 
     /// Notes that the task waits for a stream that the peer opens.
     pub(crate) fn wait_to_accept(&mut self, cx: &Context<'_>) {
-        note(&mut self.waiting_mut().accepters, cx);
+        note(&mut self.waiting().accepters, cx);
     }
 
     /// Notes that the task waits for leave to open a stream.
     pub(crate) fn wait_to_open(&mut self, cx: &Context<'_>) {
-        note(&mut self.waiting_mut().openers, cx);
+        note(&mut self.waiting().openers, cx);
     }
 
     /// Notes that the task waits for a message.
     pub(crate) fn wait_for_message(&mut self, cx: &Context<'_>) {
-        note(&mut self.waiting_mut().receivers, cx);
+        note(&mut self.waiting().receivers, cx);
     }
 
     /// Notes that the task waits for a journal's message, instead of the one that waited before.
     pub(crate) fn wait_for_journal(&mut self, cx: &Context<'_>) {
-        let journal = &mut self.waiting_mut().journal;
-        if !journal.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *journal = Some(cx.waker().clone());
-        }
+        replace(&mut self.waiting().journal, cx);
     }
 
     /// Notes that the task waits for room in the queue of a flow.
     pub(crate) fn wait_for_room(&mut self, flow: FlowId, cx: &Context<'_>) {
-        note(self.waiting_mut().flows.entry(flow).or_default(), cx);
+        note(self.waiting().flows.entry(flow).or_default(), cx);
     }
 
     /// Notes that the driver's task wants to run when there is something to do.
     pub(crate) fn wait_to_drive(&mut self, cx: &Context<'_>) {
-        if !self.driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            self.driver = Some(cx.waker().clone());
-        }
+        replace(&mut self.waiting().driver, cx);
     }
 
     /// The stream is gone.
     pub(crate) fn forget(&mut self, id: StreamId) {
-        if let Some(waiting) = &mut self.waiting {
+        if let Some(waiting) = &mut self.0 {
             waiting.streams.remove(&id);
         }
     }
 
     /// The flow is closed.
     pub(crate) fn forget_flow(&mut self, flow: FlowId) {
-        if let Some(waiting) = &mut self.waiting {
+        if let Some(waiting) = &mut self.0 {
             waiting.flows.remove(&flow);
         }
     }
 
     /// What is waited for on a stream has come.
     pub(crate) fn came(&mut self, id: StreamId, wait: Wait) {
-        if let Some(waiting) = &mut self.waiting {
-            self.due.extend(waiting.streams.get_mut(&id).and_then(|wakers| wakers.of(wait).take()));
+        if let Some(Waiting { streams, due, .. }) = self.0.as_deref_mut() {
+            due.extend(streams.get_mut(&id).and_then(|wakers| wakers.of(wait).take()));
         }
     }
 
     /// The peer opened a stream.
     pub(crate) fn can_accept(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            self.due.extend(waiting.accepters.drain(..));
+        if let Some(Waiting { accepters, due, .. }) = self.0.as_deref_mut() {
+            due.extend(accepters.drain(..));
         }
     }
 
     /// Streams may be opened again.
     pub(crate) fn can_open(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            self.due.extend(waiting.openers.drain(..));
+        if let Some(Waiting { openers, due, .. }) = self.0.as_deref_mut() {
+            due.extend(openers.drain(..));
         }
     }
 
     /// Messages arrived.
     pub(crate) fn can_receive(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            self.due.extend(waiting.receivers.drain(..));
+        if let Some(Waiting { receivers, due, .. }) = self.0.as_deref_mut() {
+            due.extend(receivers.drain(..));
         }
     }
 
     /// Messages of journals arrived.
     pub(crate) fn can_receive_journal(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            self.due.extend(waiting.journal.take());
+        if let Some(Waiting { journal, due, .. }) = self.0.as_deref_mut() {
+            due.extend(journal.take());
         }
     }
 
     /// The queue of a flow has room.
     pub(crate) fn can_send(&mut self, flow: FlowId) {
-        if let Some(waiting) = &mut self.waiting {
-            self.due.extend(waiting.flows.remove(&flow).into_iter().flatten());
+        if let Some(Waiting { flows, due, .. }) = self.0.as_deref_mut() {
+            due.extend(flows.remove(&flow).into_iter().flatten());
         }
     }
 
     /// There is nothing more to wait for on any stream or flow.
     pub(crate) fn all_over(&mut self) {
-        let Some(waiting) = self.waiting.take() else { return };
-        let Waiting { streams, accepters, openers, receivers, journal, flows } = *waiting;
+        let Some(waiting) = self.0.as_deref_mut() else { return };
+        let Waiting { streams, accepters, openers, receivers, journal, flows, due, .. } = waiting;
         let of_stream = |wakers: StreamWakers| [wakers.read, wakers.write, wakers.drained];
-        self.due.extend(streams.into_values().flat_map(of_stream).flatten());
-        self.due.extend([accepters, openers, receivers].into_iter().flatten());
-        self.due.extend(journal);
-        self.due.extend(flows.into_values().flatten());
+        due.extend(std::mem::take(streams).into_values().flat_map(of_stream).flatten());
+        due.extend([accepters, openers, receivers].into_iter().flat_map(std::mem::take));
+        due.extend(journal.take());
+        due.extend(std::mem::take(flows).into_values().flatten());
     }
 
     /// There is no driver for now. Gives memory back that is not used.
     pub(super) fn rest(&mut self) {
-        self.driver = None;
-        self.waiting = self.waiting.take().filter(|waiting| !waiting.is_empty());
+        if let Some(waiting) = &mut self.0 {
+            (waiting.driver, waiting.armed) = (None, None);
+        }
+        self.0.take_if(|waiting| waiting.is_empty());
     }
 
     /// The driver's task was woken, or was never there: it is not woken again before it has run.
     #[inline]
     pub(super) fn is_driver_awake(&self) -> bool {
-        self.driver.is_none()
+        self.0.as_ref().is_none_or(|waiting| waiting.driver.is_none())
     }
 
     /// The driver has something to do.
+    #[inline]
     pub(crate) fn drive(&mut self) {
-        let driver = self.driver.take();
-        self.due.extend(driver);
+        if let Some(Waiting { driver, due, .. }) = self.0.as_deref_mut() {
+            due.extend(driver.take());
+        }
+    }
+
+    /// When the driver's timer fires.
+    pub(crate) fn armed(&self) -> Option<Instant> {
+        self.0.as_ref().and_then(|waiting| waiting.armed)
+    }
+
+    /// The driver's timer fires then, or not at all.
+    pub(crate) fn arm(&mut self, at: Option<Instant>) {
+        self.waiting().armed = at;
     }
 
     /// Somebody is to be woken.
     #[inline]
     pub(super) fn has_due(&self) -> bool {
-        !self.due.is_empty()
+        self.0.as_ref().is_some_and(|waiting| !waiting.due.is_empty())
     }
 
     /// Takes those who are to be woken, once the lock is given back.
     pub(super) fn take_due(&mut self) -> SmallVec<[Waker; 2]> {
-        std::mem::take(&mut self.due)
+        self.0.as_mut().map(|waiting| std::mem::take(&mut waiting.due)).unwrap_or_default()
     }
 
     /// Returns how many tasks wait to accept and to open.
     #[cfg(test)]
-    pub(crate) fn waiting(&self) -> (usize, usize) {
-        self.waiting.as_ref().map_or((0, 0), |waiting| (waiting.accepters.len(), waiting.openers.len()))
+    pub(crate) fn waiting_for_streams(&self) -> (usize, usize) {
+        self.0.as_ref().map_or((0, 0), |waiting| (waiting.accepters.len(), waiting.openers.len()))
+    }
+}
+
+/// The task waits instead of the one that waited before.
+fn replace(waiting: &mut Option<Waker>, cx: &Context<'_>) {
+    if !waiting.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *waiting = Some(cx.waker().clone());
     }
 }
 
@@ -258,7 +277,7 @@ mod tests {
             wakers.wait_to_open(&cx);
             wakers.wait_to_drive(&cx);
         }
-        assert_eq!(wakers.waiting(), (1, 1));
+        assert_eq!(wakers.waiting_for_streams(), (1, 1));
         wakers.drive();
         wakers.all_over();
         assert_eq!(wakers.take_due().len(), 3);
