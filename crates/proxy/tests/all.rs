@@ -10,6 +10,7 @@ mod http_anew;
 mod http_binding;
 mod http_connections;
 mod http_crumbs;
+mod http_decided_anew;
 mod http_first_part;
 mod http_gibibyte;
 mod http_late;

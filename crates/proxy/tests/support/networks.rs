@@ -6,6 +6,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
@@ -138,6 +139,11 @@ impl World {
         let mut found: Vec<String> = local.map(without_interface).collect();
         found.sort();
         found
+    }
+
+    /// A connection to the manager, for lines of one's own.
+    pub fn manager(&self) -> UnixStream {
+        UnixStream::connect(self.folder.path().join("access")).unwrap()
     }
 
     /// The manager tells of its decisions from now on.
