@@ -24,9 +24,9 @@ impl Lab {
 
     /// Has each host that is added from now on find its TCP connections in a table of its own with so many
     /// places: a power of two, 256 to 16 777 216. (Where connections share a place, looking for one takes
-    /// longer.) Otherwise all hosts share the table of this machine, of some hundred thousand: whoever lists a
-    /// host's connections goes through all of it, which takes milliseconds. Before Linux 6.1 they share it in
-    /// any case.
+    /// longer.) Otherwise all hosts share the table of this machine, of some hundred thousand: whoever
+    /// lists a host's connections goes through all of it, which takes milliseconds. Before Linux 6.1 they
+    /// share it in any case.
     #[must_use]
     pub fn with_tables(self, places: u32) -> Self {
         Self { table: Some(places), ..self }
