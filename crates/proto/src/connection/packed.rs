@@ -10,8 +10,8 @@ use lz4_flex::block::{
 use crate::message::MESSAGE_WINDOW;
 use crate::params::Params;
 
-/// What has more is what a stream or flow holds, mostly, and stays as it is: it would take the time of those
-/// who want the connection.
+/// Larger ones consist mostly of what streams and flows hold. They are not packed: whoever wants the
+/// connection would have to wait for that.
 const SMALL: usize = 64 * 1024;
 
 const PACKED: u8 = 1;

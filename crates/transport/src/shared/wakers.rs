@@ -63,7 +63,7 @@ struct Waiting {
 pub(crate) struct Wakers(Option<Box<Waiting>>);
 
 impl Waiting {
-    /// Nobody waits for anything.
+    /// Whether there is no task that waits, none that is due, and no driver.
     fn is_empty(&self) -> bool {
         let Self { streams, accepters, openers, receivers, journal, flows, driver, armed: _, due } = self;
         let lists = [accepters, openers, receivers];
